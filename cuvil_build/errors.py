@@ -1,0 +1,127 @@
+"""Every error a user can meet, and the one renderer of messages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A place: a file position, or a node of a model; rendered the way editors can jump to."""
+
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    node: str = ""
+    """`node 'conv1' (Conv, opset 13)`; empty for plain files."""
+
+    def __str__(self) -> str:
+        place = self.file
+        if self.line:
+            place += f":{self.line}:{self.column}" if self.column else f":{self.line}"
+        return ": ".join(part for part in (place, self.node) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: name, message, place and a way out."""
+
+    name: str
+    message: str
+    loc: Loc = field(default_factory=Loc)
+    hint: str = ""
+    severity: str = "error"
+
+    def __str__(self) -> str:
+        prefix = f"{self.loc}: " if str(self.loc) else ""
+        text = f"{prefix}{self.severity}[{self.name}]: {self.message}"
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+
+def error_name(cls: type) -> str:
+    """`UnknownTarget` -> `unknown-target`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+
+
+class CuvilError(Exception):
+    """Base of all mistakes that a user can make or meet. The class name gives the error's name.
+
+    The leaf raises with the facts; drivers that walk nodes or YAML add the place with `at`.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, loc: Loc | None = None, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.loc = loc or Loc()
+        self.hint = hint
+
+    def at(self, loc: Loc) -> CuvilError:
+        """Fill in what the leaf did not know of the place; known parts stay."""
+        mine = self.loc
+        self.loc = replace(
+            loc,
+            file=mine.file or loc.file,
+            line=mine.line or loc.line,
+            column=mine.column or loc.column,
+            node=mine.node or loc.node,
+        )
+        return self
+
+    def diagnostics(self) -> list[Diagnostic]:
+        return [Diagnostic(error_name(type(self)), self.message, self.loc, self.hint)]
+
+    def __str__(self) -> str:
+        return "\n".join(str(d) for d in self.diagnostics())
+
+
+class ManyErrors(CuvilError):
+    """Several mistakes reported at once."""
+
+    def __init__(self, errors: list[CuvilError]) -> None:
+        super().__init__(f"{len(errors)} errors")
+        self.errors = errors
+        self.exit_code = max((e.exit_code for e in errors), default=1)
+
+    def diagnostics(self) -> list[Diagnostic]:
+        return [d for error in self.errors for d in error.diagnostics()]
+
+
+class NotYet(CuvilError):
+    """Something that Cuvil will do, and does not do yet."""
+
+
+class Internal(CuvilError):
+    """A bug of ours."""
+
+
+class InvalidModel(CuvilError):
+    """The source model breaks ONNX's own rules or is damaged."""
+
+
+class UnsupportedOperator(CuvilError):
+    """An operator without a lowering."""
+
+
+class UnsupportedAttribute(CuvilError):
+    """An operator's attribute value without a lowering."""
+
+
+class UnsupportedDtype(CuvilError):
+    """A dtype without a lowering for this operator."""
+
+
+class ShapeMismatch(CuvilError):
+    """Shapes that do not fit together."""
+
+
+class InvalidGraph(CuvilError):
+    """A CU-IR graph that breaks CU-IR's rules: always a bug of a pass."""
+
+
+class VerificationFailed(CuvilError):
+    """A module, kernel or pass gives other numbers than the reference."""
+
+    exit_code = 3
