@@ -1,0 +1,162 @@
+"""The module plan: everything that the module's C text says, as data and before it is text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from cuvil_build.cuir.dtypes import DType
+from cuvil_build.cuir.int_expr import IntExpr
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output of the module, in the caller's words."""
+
+    name: str
+    """The model's own name, any text; shown in errors, used by Python and JavaScript."""
+    identifier: str
+    """A unique C identifier made from it."""
+    dtype: DType
+    shape: tuple[IntExpr, ...]
+    """Over the module's symbols; row-major and compact."""
+    buffer: int
+    """Index into `ModulePlan.buffers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSpec:
+    """One free dim: read from an input's shape, checked against its bounds when a run starts."""
+
+    name: str
+    minimum: int
+    maximum: int | None
+    source: tuple[int, int]
+    """(input index, axis) that defines it; other places are guards."""
+    original: str = ""
+    """The dim's text in the source model, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSymbol:
+    """A dim that the run computes (an `If` output whose branches differ); set by `SetSymbol`."""
+
+    name: str
+    minimum: int
+    maximum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """Where one value lives while the module runs."""
+
+    name: str
+    """For comments and debug dumps only."""
+    nbytes: IntExpr
+    place: str
+    """`input`, `output`, `arena` or `weight`."""
+    offset: IntExpr
+    """Bytes from the start of the arena or of the weights file; the input or output index otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """One emitted function; every kernel has the C signature
+
+    `void SYMBOL(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end, void *scratch)`
+
+    and computes the chunks `begin <= c < end` of `chunks` independent ones, in any order and from any
+    thread; `scratch` is this thread's, 64-byte aligned.
+    """
+
+    symbol: str
+    source: str
+    """The whole C file."""
+    chunks: IntExpr
+    """Over the kernel's own dims, named `d0`, `d1`, … in the order of `dims`."""
+    scratch: IntExpr
+    """Bytes per thread, over `d0`, `d1`, …."""
+    work: IntExpr
+    """Estimated scalar operations per chunk, over `d0`, …: decides how many chunks one grab takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run one kernel over all its chunks."""
+
+    kernel: int
+    """Index into `ModulePlan.kernels`."""
+    buffers: tuple[int, ...]
+    """Indices into `ModulePlan.buffers`, in the kernel's order."""
+    dims: tuple[IntExpr, ...]
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Stop the run with an error unless `left == right` (`relation` `==`) or `left <= right` (`<=`)."""
+
+    left: IntExpr
+    right: IntExpr
+    relation: str
+    message: str
+    """What the user did wrong; the module adds both values."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetSymbol:
+    symbol: str
+    value: IntExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy bytes between buffers that the memory plan could not let share."""
+
+    source: int
+    target: int
+    nbytes: IntExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Run one of two bodies by the first byte (a bool) of a buffer."""
+
+    condition: int
+    then_body: tuple[Instruction, ...]
+    else_body: tuple[Instruction, ...]
+    comment: str = ""
+
+
+Instruction = Union[Call, Guard, SetSymbol, Copy, Branch]
+
+
+@dataclass(frozen=True, slots=True)
+class ModulePlan:
+    """A module before it is text. Offsets may depend on symbols: the run computes them first."""
+
+    name: str
+    """The model's name as a C identifier: prefix of every exported symbol."""
+    target: str
+    version: str
+    """Of cuvil_build, for the header comment."""
+    digest: str
+    """SHA-256 of the model as imported, for the header comment and the manifest."""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    symbols: tuple[SymbolSpec, ...]
+    locals: tuple[LocalSymbol, ...]
+    buffers: tuple[BufferSpec, ...]
+    kernels: tuple[KernelSpec, ...]
+    body: tuple[Instruction, ...]
+    arena: IntExpr
+    """Bytes, over the symbols; a static number for static models."""
+    arena_max: int | None
+    """Bytes at the largest dims; None when a dim has no bound."""
+    weights_nbytes: int
+    """Size of the whole weights file, header included."""
+    weights_id: bytes
+    """32 bytes at `weights_id_offset` of the file that `open` compares."""
+    weights_id_offset: int
+    features: tuple[str, ...] = field(default=())
+    """CPU features that `open` checks, in the target's spelling."""
