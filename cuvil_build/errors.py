@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 
@@ -125,3 +127,93 @@ class VerificationFailed(CuvilError):
     """A module, kernel or pass gives other numbers than the reference."""
 
     exit_code = 3
+
+
+class UsageMistake(CuvilError):
+    """Base of mistakes in YAML, options and the command line; nothing was built."""
+
+    exit_code = 2
+
+
+class YamlSyntax(UsageMistake):
+    """Text that is not the YAML we read."""
+
+
+class YamlTooLarge(UsageMistake):
+    """YAML beyond the limits that keep a hostile file from exhausting the machine."""
+
+
+class DuplicateKey(UsageMistake):
+    """The same key twice in one mapping."""
+
+
+class UnknownKey(UsageMistake):
+    """A key that the schema does not have."""
+
+
+class MissingKey(UsageMistake):
+    """A key that the schema requires."""
+
+
+class WrongType(UsageMistake):
+    """A value of another type than the schema's."""
+
+
+class InvalidValue(UsageMistake):
+    """A value of the right type that is not allowed."""
+
+
+class UnknownModel(UsageMistake):
+    """A model that `models` does not name."""
+
+
+class UnknownPrecision(UsageMistake):
+    """A precision policy that `precision` does not name."""
+
+
+class UnknownSharding(UsageMistake):
+    """A sharding policy that `sharding` does not name."""
+
+
+class UnknownTarget(UsageMistake):
+    """A target that neither `targets` nor the target files name."""
+
+
+class UnknownProfile(UsageMistake):
+    """A profile that `profiles` does not name."""
+
+
+class InvalidOverride(UsageMistake):
+    """A `--set` or `CUVIL__...` that names no value."""
+
+
+class MissingEnvironment(UsageMistake):
+    """`${env:NAME}` where NAME is not set and there is no default."""
+
+
+class MissingFile(UsageMistake):
+    """A file that the user named and that is not there."""
+
+
+class FileExists(UsageMistake):
+    """A file that would be overwritten."""
+
+
+class InvalidTarget(UsageMistake):
+    """A target file whose numbers contradict each other, or that extends itself."""
+
+
+class NameClash(CuvilError):
+    """Two files that define the same name."""
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """The hint for a name that is not known: the nearest of the choices, or all when they are few."""
+    known = sorted(choices)
+    lowered = {choice.lower(): choice for choice in reversed(known)}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.55)
+    if close:
+        return f"did you mean '{lowered[close[0]]}'?"
+    if known and len(known) <= 12:
+        return "known: " + ", ".join(known)
+    return ""
