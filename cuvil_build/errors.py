@@ -207,6 +207,42 @@ class NameClash(CuvilError):
     """Two files that define the same name."""
 
 
+class UnknownStep(UsageMistake):
+    """A step, or a kind of step, that this project does not have."""
+
+
+class UnknownSelector(UsageMistake):
+    """A selector that selects nothing, or that we cannot read."""
+
+
+class UnknownBuild(UsageMistake):
+    """A past build that is not kept."""
+
+
+class InvalidPipeline(CuvilError):
+    """Step declarations that do not fit together."""
+
+
+class MissingOutput(CuvilError):
+    """A step that returned without making what it declares."""
+
+
+class InputChanged(CuvilError):
+    """A source file that was edited while a step was reading it."""
+
+
+class BlobMissing(CuvilError):
+    """A blob that the store lost, or whose bytes are no longer the ones of its digest."""
+
+
+class StepCrashed(CuvilError):
+    """A step whose process died."""
+
+
+class CommandFailed(CuvilError):
+    """A tool that a step ran, and that reported failure."""
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """The hint for a name that is not known: the nearest of the choices, or all when they are few."""
     known = sorted(choices)
