@@ -103,8 +103,8 @@ def parse(text: str, file: str) -> YamlSource:
     root = _compose(text, file)
     builder = _Builder(file)
     data = None if root is None else builder.value(root, ())
-    if builder.errors:
-        raise builder.errors[0] if len(builder.errors) == 1 else ManyErrors(builder.errors)
+    if errors := list({str(error): error for error in builder.errors}.values()):
+        raise errors[0] if len(errors) == 1 else ManyErrors(errors)
     return YamlSource(file, data, builder.keys, builder.values, frozenset(builder.plain))
 
 
@@ -142,64 +142,74 @@ def _events(text: str, file: str) -> Iterator[Any]:
 
 def _compose(text: str, file: str) -> _Node | None:
     """The node tree; iterative, so that depth is a limit of ours and not of the stack."""
-    root: _Node | None = None
-    open_nodes: list[tuple[_Node, str | None]] = []
-    pending: list[_Node | None] = []  # per open mapping: the key that waits for its value
-    anchors: dict[str, _Node | None] = {}
-    count = 0
+    composer = _Composer()
+    for count, event in enumerate(_events(text, file)):
+        loc = Loc(file, event.start_mark.line + 1, event.start_mark.column + 1)
+        if count > 2 * MAX_VALUES:
+            raise YamlTooLarge(f"more than {MAX_VALUES} values", loc=loc)
+        composer.take(event, loc)
+    return composer.root
 
-    def place(node: _Node) -> None:
-        nonlocal root
-        if not open_nodes:
-            root = node
+
+@dataclass(slots=True)
+class _Composer:
+    root: _Node | None = None
+    open_nodes: list[tuple[_Node, str | None]] = field(default_factory=list)
+    waiting_keys: list[_Node | None] = field(default_factory=list)
+    """For each open node the key that waits for its value."""
+    anchors: dict[str, _Node | None] = field(default_factory=dict)
+
+    def take(self, event: Any, loc: Loc) -> None:
+        mark = (loc.line, loc.column)
+        if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
+            raise YamlSyntax("a second document starts here", loc=loc, hint="one file holds one document")
+        if isinstance(event, yaml.ScalarEvent):
+            self._close(_Node(mark, scalar=event), event.anchor)
+        elif isinstance(event, yaml.AliasEvent):
+            self._place(self._anchored(event.anchor, loc))
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._open(event, mark, loc)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self.waiting_keys.pop()
+            self._close(*self.open_nodes.pop())
+
+    def _anchored(self, anchor: str, loc: Loc) -> _Node:
+        if anchor not in self.anchors:
+            raise YamlSyntax(f"alias '*{anchor}' has no anchor before it", loc=loc)
+        node = self.anchors[anchor]
+        if node is None:
+            raise YamlSyntax(f"anchor '&{anchor}' contains itself", loc=loc)
+        return node
+
+    def _open(self, event: Any, mark: Mark, loc: Loc) -> None:
+        sequence = isinstance(event, yaml.SequenceStartEvent)
+        _check_tag(event.tag, ("seq",) if sequence else ("map",), loc)
+        if len(self.open_nodes) == MAX_DEPTH:
+            raise YamlTooLarge(f"nested deeper than {MAX_DEPTH}", loc=loc)
+        if event.anchor:
+            self.anchors[event.anchor] = None
+        self.open_nodes.append((_Node(mark, items=[]) if sequence else _Node(mark, pairs=[]), event.anchor))
+        self.waiting_keys.append(None)
+
+    def _close(self, node: _Node, anchor: str | None) -> None:
+        if anchor:
+            self.anchors[anchor] = node
+        self._place(node)
+
+    def _place(self, node: _Node) -> None:
+        if not self.open_nodes:
+            self.root = node
             return
-        parent = open_nodes[-1][0]
+        parent = self.open_nodes[-1][0]
+        key = self.waiting_keys[-1]
         if parent.items is not None:
             parent.items.append(node)
-        elif (key := pending[-1]) is None:
-            pending[-1] = node
+        elif key is None:
+            self.waiting_keys[-1] = node
         else:
             assert parent.pairs is not None
             parent.pairs.append((key, node))
-            pending[-1] = None
-
-    for event in _events(text, file):
-        loc = Loc(file, event.start_mark.line + 1, event.start_mark.column + 1)
-        mark = (loc.line, loc.column)
-        count += 1
-        if count > 2 * MAX_VALUES:
-            raise YamlTooLarge(f"more than {MAX_VALUES} values", loc=loc)
-        if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-            raise YamlSyntax("a second document starts here", loc=loc, hint="one file holds one document")
-        if isinstance(event, yaml.ScalarEvent):
-            node = _Node(mark, scalar=event)
-            if event.anchor:
-                anchors[event.anchor] = node
-            place(node)
-        elif isinstance(event, yaml.AliasEvent):
-            if event.anchor not in anchors:
-                raise YamlSyntax(f"alias '*{event.anchor}' has no anchor before it", loc=loc)
-            known = anchors[event.anchor]
-            if known is None:
-                raise YamlSyntax(f"anchor '&{event.anchor}' contains itself", loc=loc)
-            place(known)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            sequence = isinstance(event, yaml.SequenceStartEvent)
-            _check_tag(event.tag, ("seq",) if sequence else ("map",), loc)
-            if len(open_nodes) == MAX_DEPTH:
-                raise YamlTooLarge(f"nested deeper than {MAX_DEPTH}", loc=loc)
-            node = _Node(mark, items=[]) if sequence else _Node(mark, pairs=[])
-            if event.anchor:
-                anchors[event.anchor] = None
-            open_nodes.append((node, event.anchor))
-            pending.append(None)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            node, anchor = open_nodes.pop()
-            pending.pop()
-            if anchor:
-                anchors[anchor] = node
-            place(node)
-    return root
+            self.waiting_keys[-1] = None
 
 
 def _check_tag(tag: str | None, allowed: tuple[str, ...], loc: Loc) -> None:
@@ -215,6 +225,7 @@ class _Builder:
     values: dict[KeyPath, Mark] = field(default_factory=dict)
     plain: set[KeyPath] = field(default_factory=set)
     count: int = 0
+    merge_depth: int = 0
 
     def value(self, node: _Node, path: KeyPath) -> Any:
         self.count += 1
@@ -267,14 +278,14 @@ class _Builder:
     def _merge(self, merged: _Node, path: KeyPath, into: dict[str, Any]) -> None:
         if merged.pairs is None:
             raise YamlSyntax("'<<' needs a mapping or a list of mappings", loc=self._loc(merged))
-        inner = _Builder(self.file, errors=self.errors, count=self.count)
-        for key, value in inner._mapping(merged, path).items():
-            if key in into:
-                continue
-            into[key] = value
-            prefix = (*path, key)
-            length = len(prefix)
-            self.keys |= {p: mark for p, mark in inner.keys.items() if p[:length] == prefix}
-            self.values |= {p: mark for p, mark in inner.values.items() if p[:length] == prefix}
-            self.plain |= {p for p in inner.plain if p[:length] == prefix}
+        if self.merge_depth == MAX_DEPTH:
+            raise YamlTooLarge(f"'<<' nested deeper than {MAX_DEPTH}", loc=self._loc(merged))
+        inner = _Builder(self.file, errors=self.errors, count=self.count, merge_depth=self.merge_depth + 1)
+        data = inner._mapping(merged, path)
+        taken = {key for key in data if key not in into}
+        at = len(path)
+        into.update((key, data[key]) for key in data if key in taken)
+        self.keys.update((p, mark) for p, mark in inner.keys.items() if p[at] in taken)
+        self.values.update((p, mark) for p, mark in inner.values.items() if p[at] in taken)
+        self.plain.update(p for p in inner.plain if p[at] in taken)
         self.count = inner.count
