@@ -1,0 +1,20 @@
+"""What a fused region is after lowering: nests in order, with the buffers between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cuvil_build.kernel.expr import Buffer
+from cuvil_build.kernel.nest import Nest
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredRegion:
+    """Run the nests one after the other; nothing else computes the region's outputs."""
+
+    inputs: tuple[Buffer, ...]
+    """In the order of the region's operands; those that the nests do not read are here too."""
+    outputs: tuple[Buffer, ...]
+    inner: tuple[Buffer, ...]
+    """Needed only while the region runs."""
+    nests: tuple[Nest, ...]
