@@ -1,0 +1,51 @@
+"""The golden file of a module: sample inputs and the outputs that they must give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save
+
+from cuvil_build.bundle.files import write_whole
+from cuvil_build.errors import CuvilError
+
+Arrays = Mapping[str, np.ndarray]
+
+_NAME = re.compile(r"case(\d+)/(in|out)/(.*)", re.DOTALL)
+
+
+class InvalidGolden(CuvilError):
+    """A golden file that holds something else than cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenCase:
+    inputs: Arrays
+    outputs: Arrays
+
+
+def write_golden(path: Path, cases: Sequence[GoldenCase]) -> None:
+    tensors = {}
+    for index, case in enumerate(cases):
+        for side, arrays in (("in", case.inputs), ("out", case.outputs)):
+            for name in sorted(arrays):
+                # safetensors stores the memory as it lies, whatever the strides say
+                tensors[f"case{index}/{side}/{name}"] = np.asarray(arrays[name], order="C")
+    write_whole(path, save(tensors, {"format": "cuvil-golden-1"}))
+
+
+def read_golden(path: Path) -> list[GoldenCase]:
+    sides: dict[int, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = {}
+    for key, array in sorted(load_file(path).items()):
+        match = _NAME.fullmatch(key)
+        if not match:
+            raise InvalidGolden(
+                f"{path.name}: tensor '{key}' is not named case<n>/in/<name> or case<n>/out/<name>"
+            )
+        pair = sides.setdefault(int(match[1]), ({}, {}))
+        pair[match[2] == "out"][match[3]] = array
+    return [GoldenCase(*sides[index]) for index in sorted(sides)]
