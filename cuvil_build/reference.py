@@ -1,4 +1,4 @@
-"""Runs a graph with onnxruntime, or onnx's own evaluator, and compares tensors: the yardstick of every check."""
+"""The yardstick of every check: runs a graph with onnxruntime or onnx's evaluator, and compares tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ValueSource: TypeAlias = Callable[[Sequence[str]], Mapping[str, Array]]
 """Gives the values that it knows among the names asked for."""
 
 LARGE_BYTES = 1024
-"""Initializers from this size on are handed over in memory: protobuf would copy them twice and end at 2 GiB."""
+"""Initializers from this size on are handed over in memory: protobuf copies them, and ends at 2 GiB."""
 
 MAX_LISTED = 8
 EVALUATOR_ERRORS = (
@@ -73,6 +73,9 @@ class _Ort:
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        if not optimised:
+            # Packing would double the memory of the weights for a session that runs once or twice.
+            options.add_session_config_entry("session.disable_prepacking", "1")
         self._kept = [
             (name, ort.OrtValue.ortvalue_from_numpy(array)) for name, array in sorted(large.items())
         ]
@@ -86,7 +89,7 @@ class _Ort:
     def fetch(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         try:
             return list(self._session.run(list(names), dict(feeds)))
-        except (*_ort_errors(), ValueError, RuntimeError) as error:
+        except _ort_errors() as error:
             raise ReferenceFailed(f"onnxruntime can't run the graph: {_first_line(error)}") from error
 
 
@@ -141,10 +144,10 @@ class Reference:
         missing = sorted(set(self.inputs) - set(feeds))
         unknown = sorted(set(feeds) - set(self.inputs))
         if missing or unknown:
-            said = [f"lacks {', '.join(missing)}"] * bool(missing) + [
-                f"has unknown {', '.join(unknown)}"
-            ] * bool(unknown)
-            raise ReferenceFailed(f"the set of inputs {' and '.join(said)}; the graph has {self.inputs}")
+            lacks = f"lacks {', '.join(missing)}" if missing else ""
+            more = f"has unknown {', '.join(unknown)}" if unknown else ""
+            said = " and ".join(part for part in (lacks, more) if part)
+            raise ReferenceFailed(f"the set of inputs {said}; the graph takes {', '.join(self.inputs)}")
 
 
 def run_reference(
@@ -176,12 +179,12 @@ def decide_float64(
     return ReferenceResult(rounded, f"{result.engine} in float64")
 
 
-# Comparison ---------------------------------------------------------------------------------------------------
+# Comparison ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Floats: largest error relative to the output's largest magnitude. Integers, bools and strings are exact."""
+    """Floats: error relative to the output's largest magnitude. Integers, bools and strings are exact."""
 
     relative_to_max: float = 1e-4
     floor: float = 1e-6
@@ -190,7 +193,7 @@ class Tolerance:
     def __post_init__(self) -> None:
         if not 0 <= self.relative_to_max < 1:
             raise MeaninglessTolerance(
-                f"a tolerance of {self.relative_to_max} relative to the largest magnitude would pass any answer",
+                f"a tolerance of {self.relative_to_max} of the largest magnitude would pass any answer",
                 hint="give a number from 0 to below 1, such as 1e-4",
             )
 
@@ -231,7 +234,7 @@ class Difference:
     problem: str
     max_abs: float = 0.0
     relative: float = 0.0
-    """`max_abs` over the largest magnitude of the wanted tensor; 1 per wrong element share where exact."""
+    """`max_abs` over the largest magnitude wanted; where exactness is asked, the share of wrong elements."""
     at: tuple[int, ...] = ()
 
     @property
@@ -303,7 +306,7 @@ def _compare_floats(name: str, have: Array, want: Array, tolerance: Tolerance) -
     if relative <= tolerance.relative_to_max:
         return Difference(name, "", largest, relative, at)
     problem = (
-        f"error {relative:.2g} of the largest magnitude {scale:.4g}, allowed {tolerance.relative_to_max:.2g}; "
+        f"error {relative:.2g} of the magnitude {scale:.4g}, allowed {tolerance.relative_to_max:.2g}; "
         f"at {at}: {have[at]:.7g} for {want[at]:.7g}"
     )
     return Difference(name, problem, largest, relative, at)
@@ -328,14 +331,14 @@ class Yardstick:
     outputs: dict[str, Array]
     engine: str
     optimised_difference: float
-    """Largest relative difference of onnxruntime's optimised run; above a quarter of the tolerance float64 decides."""
+    """Relative, of onnxruntime's optimised run; above a quarter of the tolerance float64 decides."""
     note: str = ""
 
 
 def trusted_outputs(
     model: AnyModel, feeds: Mapping[str, Array], tolerance: Tolerance | None = None
 ) -> Yardstick:
-    """The plain run, unless the optimised run departs from it enough that a float64 evaluation must decide."""
+    """The plain run; where the optimised run departs from it too far, a float64 evaluation."""
     limit = tolerance or Tolerance()
     graph = _as_ir(model)
     plain = run_reference(graph, feeds)
@@ -361,7 +364,7 @@ def trusted_outputs(
     return Yardstick(decided.outputs, decided.engine, apart, f"{note}; float64 decides")
 
 
-# The first value that departs ---------------------------------------------------------------------------------
+# The first value that departs ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +439,7 @@ def _departure(difference: Difference, node: ir.Node, have: Array, want: Array) 
     )
 
 
-# Engines ------------------------------------------------------------------------------------------------------
+# Engines -------------------------------------------------------------------------------------------
 
 
 def _open_engine(model: ir.Model, asked: Sequence[str], optimised: bool) -> _Engine:
@@ -471,7 +474,7 @@ def _outside(model: ir.Model, large: Mapping[str, ir.TensorProtocol]) -> Iterato
     try:
         for name, tensor in large.items():
             values[name].const_value = ir.ExternalTensor(
-                "in-memory", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name
+                "in-memory", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
             )
         yield
     finally:
@@ -506,8 +509,18 @@ def _as_ir(model: AnyModel) -> ir.Model:
 def _ort_errors() -> tuple[type[Exception], ...]:
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "NoSuchFile")
-    return (*(getattr(state, name) for name in names), state.RuntimeException, state.EPFail)
+    return (
+        state.EPFail,
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NoSuchFile,
+        state.NotImplemented,
+        state.RuntimeException,
+        RuntimeError,
+        ValueError,
+    )
 
 
 def _cannot(name: str, problem: str, at: tuple[int, ...] = ()) -> Difference:

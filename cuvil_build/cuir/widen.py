@@ -33,7 +33,7 @@ class _Widener:
         self.casts = 0
 
     def graph(self, graph: onnx.GraphProto, outer: Mapping[str, int]) -> None:
-        """Widens in place; `outer` holds the dtypes, before widening, of the values that a subgraph may see."""
+        """Widens in place; `outer` has the dtypes, before widening, of the values that a subgraph may see."""
         dtypes = dict(outer) | _dtypes(graph)
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type == FLOAT:
