@@ -150,7 +150,7 @@ class ModulePlan:
     kernels: tuple[KernelSpec, ...]
     body: tuple[Instruction, ...]
     arena: IntExpr
-    """Bytes, over the symbols; a static number for static models."""
+    """Bytes, over the symbols and `offsets`; a static number for static models."""
     arena_max: int | None
     """Bytes at the largest dims; None when a dim has no bound."""
     weights_nbytes: int
@@ -158,5 +158,8 @@ class ModulePlan:
     weights_id: bytes
     """32 bytes at `weights_id_offset` of the file that `open` compares."""
     weights_id_offset: int
+    offsets: tuple[tuple[str, IntExpr], ...] = field(default=())
+    """Names that `arena` and the buffers' offsets may use, computed in this order when a run starts;
+    each over the symbols and earlier names."""
     features: tuple[str, ...] = field(default=())
     """CPU features that `open` checks, in the target's spelling."""

@@ -1,0 +1,87 @@
+"""Arena plans: no two live blocks overlap, for every size of the dims."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.memory.arena import conflict, plan_arena
+from cuvil_build.memory.blocks import ALIGNMENT, Block, MemoryPlan, aligned
+
+
+def block(name: str, nbytes: int | IntExpr, first: int, last: int) -> Block:
+    return Block(name, IntExpr.of(nbytes), first, last)
+
+
+def concrete(plan: MemoryPlan, sizes: dict[str, int]) -> tuple[dict[str, int], int]:
+    values = dict(sizes)
+    for name, expr in plan.definitions:
+        values[name] = expr.evaluate(values)
+    return {n: o.evaluate(values) for n, o in plan.offsets.items()}, plan.arena.evaluate(values)
+
+
+def assert_disjoint(blocks: list[Block], plan: MemoryPlan, sizes: dict[str, int]) -> None:
+    offsets, arena = concrete(plan, sizes)
+    for i, left in enumerate(blocks):
+        end = offsets[left.name] + aligned(left.nbytes).evaluate(sizes)
+        assert offsets[left.name] % ALIGNMENT == 0
+        assert end <= arena or not left.nbytes.evaluate(sizes)
+        for right in blocks[i + 1 :]:
+            if conflict(left, right):
+                right_end = offsets[right.name] + aligned(right.nbytes).evaluate(sizes)
+                assert end <= offsets[right.name] or right_end <= offsets[left.name]
+
+
+def test_arena_reuses_space_of_dead_values() -> None:
+    plan = plan_arena([block("a", 640, 0, 1), block("b", 640, 1, 2), block("c", 640, 2, 3)], {})
+    assert plan.arena.value == 1280 == plan.lower_bound
+    assert plan.offsets["a"] == plan.offsets["c"]
+
+
+def test_value_that_nobody_reads_lives_through_its_producer() -> None:
+    plan = plan_arena([block("used", 64, 0, 1), block("unused", 64, 0, 0)], {})
+    assert plan.arena.value == 128
+
+
+def test_zero_sized_values_take_no_space() -> None:
+    plan = plan_arena([block("empty", 0, 0, 9), block("a", 64, 0, 9)], {})
+    assert plan.arena.value == 64
+
+
+def test_no_blocks_need_no_arena() -> None:
+    assert plan_arena([], {}).arena.value == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_live_blocks_never_overlap_at_any_size(seed: int) -> None:
+    rng = random.Random(seed)
+    n, m = IntExpr.of("n"), IntExpr.of("m")
+    blocks = []
+    for i in range(40):
+        first = rng.randrange(30)
+        nbytes = rng.choice([n * 4, m * 12, n * m * 4, IntExpr.of(rng.randrange(1, 999)), n * 4 + m])
+        blocks.append(block(f"b{i}", nbytes, first, first + rng.randrange(6)))
+    plan = plan_arena(blocks, {"n": 64, "m": 9})
+    for sizes in (
+        {"n": 64, "m": 9},
+        {"n": 1, "m": 1},
+        {"n": 1, "m": 9},
+        {"n": 63, "m": 2},
+        {"n": 200, "m": 400},
+    ):
+        assert_disjoint(blocks, plan, sizes)
+    assert plan.reference_arena >= plan.lower_bound
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_static_plans_stay_near_the_lower_bound(seed: int) -> None:
+    rng = random.Random(seed)
+    blocks = []
+    for i in range(60):
+        first = rng.randrange(50)
+        blocks.append(block(f"b{i}", rng.randrange(64, 20_000), first, first + rng.randrange(1, 5)))
+    plan = plan_arena(blocks, {})
+    assert_disjoint(blocks, plan, {})
+    assert plan.arena.value <= 1.25 * plan.lower_bound
