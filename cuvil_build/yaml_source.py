@@ -166,7 +166,7 @@ class _Composer:
         if isinstance(event, yaml.ScalarEvent):
             self._close(_Node(mark, scalar=event), event.anchor)
         elif isinstance(event, yaml.AliasEvent):
-            self._place(self._anchored(event.anchor, loc))
+            self._place(self._anchored(str(event.anchor), loc))
         elif isinstance(event, yaml.CollectionStartEvent):
             self._open(event, mark, loc)
         elif isinstance(event, yaml.CollectionEndEvent):
