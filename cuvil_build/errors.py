@@ -243,6 +243,30 @@ class CommandFailed(CuvilError):
     """A tool that a step ran, and that reported failure."""
 
 
+class ToolchainNotFound(CuvilError):
+    """No C compiler of the kind asked for, or one that does not answer."""
+
+
+class CompileFailed(CuvilError):
+    """The C compiler or the linker refused what was generated."""
+
+
+class NotExecuted(CuvilError):
+    """Nothing on this machine runs modules of this target; the module may still be right."""
+
+
+class ModuleCrashed(CuvilError):
+    """A module whose process died or trapped while it ran."""
+
+
+class ModuleRefused(CuvilError):
+    """A module that returned an error for inputs that it should take."""
+
+
+class InvalidGolden(CuvilError):
+    """A golden file that holds something else than cases."""
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """The hint for a name that is not known: the nearest of the choices, or all when they are few."""
     known = sorted(choices)

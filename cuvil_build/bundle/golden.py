@@ -11,15 +11,11 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from cuvil_build.bundle.files import write_whole
-from cuvil_build.errors import CuvilError
+from cuvil_build.errors import InvalidGolden
 
 Arrays = Mapping[str, np.ndarray]
 
 _NAME = re.compile(r"case(\d+)/(in|out)/(.*)", re.DOTALL)
-
-
-class InvalidGolden(CuvilError):
-    """A golden file that holds something else than cases."""
 
 
 @dataclass(frozen=True, slots=True)

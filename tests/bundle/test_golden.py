@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cuvil_build.bundle.golden import GoldenCase, InvalidGolden, read_golden, write_golden
+from cuvil_build.bundle.golden import GoldenCase, read_golden, write_golden
+from cuvil_build.errors import InvalidGolden
 
 
 def test_cases_come_back_as_they_were(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""Run a WebAssembly module in wasmtime: `run_wasmtime FOLDER FEEDS OUTPUTS COUNT`.
+
+Linear memory is used as the JavaScript loader uses it (runtime/module.js.jinja says how).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import wasmtime
+
+from cuvil_build.cuir.dtypes import DTYPES
+from cuvil_build.toolchain.exchange import Arrays, read_cases, write_cases
+from cuvil_build.toolchain.exit_codes import REFUSED
+
+_ALIGNMENT = 64
+_PAGE = 65536
+_DLTENSOR = struct.Struct("<I ii i BBH I I 4x Q")
+"""data, device, ndim, dtype, shape, strides, byte_offset, on wasm32."""
+_CPU = 1
+
+
+class Refused(Exception):
+    """The module returned an error."""
+
+
+class WasmModule:
+    def __init__(self, folder: Path) -> None:
+        self._manifest = json.loads((folder / "manifest.json").read_text())
+        self._prefix = self._manifest["model"]
+        engine = wasmtime.Engine()
+        self._store = wasmtime.Store(engine)
+        library = wasmtime.Module.from_file(engine, str(folder / self._manifest["library"]))
+        self._exports = wasmtime.Instance(self._store, library, []).exports(self._store)
+        self._memory: Any = self._exports["memory"]
+        weights = (folder / self._manifest["weights"]).read_bytes()
+        base: Any = self._exports["__heap_base"]
+        start = _align(base.value(self._store))
+        arena = _align(start + len(weights))
+        arena_nbytes = self._call("memory_bytes", 0)
+        self._exchange = _align(arena + arena_nbytes)
+        self._reserve(self._exchange + _ALIGNMENT)
+        self._write(start, weights)
+        self._write(self._exchange, bytes(4))
+        failed = self._call("open_memory", self._exchange, start, len(weights), arena, arena_nbytes, 0)
+        (self._context,) = struct.unpack("<I", self._read(self._exchange, 4))
+        self._check(failed)
+
+    def run(self, feeds: Arrays) -> dict[str, np.ndarray]:
+        inputs, outputs = self._manifest["inputs"], self._manifest["outputs"]
+        arrays = [np.asarray(feeds[entry["name"]], dtype=entry["dtype"], order="C") for entry in inputs]
+        first_output = self._exchange + len(inputs) * _DLTENSOR.size
+        end = first_output + len(outputs) * _DLTENSOR.size
+        shapes = [list(a.shape) for a in arrays] + [[0] * len(entry["shape"]) for entry in outputs]
+        places = []
+        for shape in shapes:
+            places.append(end)
+            end += 8 * len(shape)
+        data = []
+        for array in arrays:
+            data.append(_align(end))
+            end = data[-1] + array.nbytes
+        self._reserve(end)
+        for address, array in zip(data, arrays):
+            self._write(address, array.tobytes())
+        for index, entry in enumerate([*inputs, *outputs]):
+            address = data[index] if index < len(inputs) else 0
+            tensor = self._exchange + index * _DLTENSOR.size
+            dtype = DTYPES[entry["dtype"]]
+            shape, place = shapes[index], places[index]
+            self._write(place, struct.pack(f"<{len(shape)}q", *shape))
+            fields = (address, _CPU, 0, len(shape), dtype.dlpack_code, dtype.bits, 1, place, 0, 0)
+            self._write(tensor, _DLTENSOR.pack(*fields))
+        self._check(self._call("run", self._context, self._exchange, first_output))
+        tensors = [first_output + index * _DLTENSOR.size for index in range(len(outputs))]
+        return {entry["name"]: self._taken(tensor, entry["dtype"]) for entry, tensor in zip(outputs, tensors)}
+
+    def _taken(self, tensor: int, dtype: str) -> np.ndarray:
+        data, _, _, rank, _, _, _, place, _, offset = _DLTENSOR.unpack(self._read(tensor, _DLTENSOR.size))
+        shape = struct.unpack(f"<{rank}q", self._read(place, 8 * rank))
+        nbytes = int(np.prod(shape)) * DTYPES[dtype].nbytes
+        return np.frombuffer(self._read(data + offset, nbytes), dtype).reshape(shape)
+
+    def _call(self, name: str, *values: int) -> int:
+        function: Any = self._exports[f"{self._prefix}_{name}"]
+        # wasmtime's i32 are signed, addresses are not
+        answer = function(self._store, *(ctypes.c_int32(value).value for value in values))
+        return int(answer) & 0xFFFFFFFF
+
+    def _check(self, code: int) -> None:
+        if not code:
+            return
+        start = self._call("error", self._context)
+        text = bytes(self._memory.read(self._store, start)).split(b"\0", 1)[0].decode()
+        raise Refused(f"{self._prefix}: {text or f'error {code}'}")
+
+    def _reserve(self, end: int) -> None:
+        missing = -(-(end - self._memory.data_len(self._store)) // _PAGE)
+        if missing > 0:
+            self._memory.grow(self._store, missing)
+
+    def _write(self, start: int, data: bytes) -> None:
+        self._memory.write(self._store, data, start)
+
+    def _read(self, start: int, nbytes: int) -> bytes:
+        return bytes(self._memory.read(self._store, start, start + nbytes))
+
+
+def _align(offset: int) -> int:
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT
+
+
+def main(folder: str, feeds: str, outputs: str, count: str) -> int:
+    cases = read_cases(Path(feeds), int(count))
+    try:
+        module = WasmModule(Path(folder))
+        results = [module.run(case) for case in cases]
+    except Refused as error:
+        print(error, file=sys.stderr)
+        return REFUSED
+    write_cases(Path(outputs), results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
