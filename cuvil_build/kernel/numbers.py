@@ -1,0 +1,78 @@
+"""The numbers of a target that kernels are chosen by; no names, no features, no dialect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class _Fma(Protocol):
+    @property
+    def ports(self) -> int: ...
+    @property
+    def latency(self) -> int: ...
+    @property
+    def broadcast(self) -> str: ...
+
+
+class _Cache(Protocol):
+    @property
+    def l1(self) -> int: ...
+    @property
+    def l2(self) -> int: ...
+
+
+class _Tile(Protocol):
+    @property
+    def rows(self) -> int: ...
+    @property
+    def vectors(self) -> int: ...
+
+
+class TargetLike(Protocol):
+    """The part of a target descriptor that is read here."""
+
+    @property
+    def vector_bytes(self) -> int: ...
+    @property
+    def vector_registers(self) -> int: ...
+    @property
+    def fma(self) -> _Fma: ...
+    @property
+    def cache(self) -> _Cache: ...
+    @property
+    def tile(self) -> _Tile: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    vector_bytes: int
+    vector_registers: int
+    fma_ports: int
+    fma_latency: int
+    """Cycles."""
+    fma_broadcast: str
+    """`memory`: a scalar operand is broadcast by its load; `lane`: taken from a lane of a register."""
+    l1: int
+    """Bytes."""
+    l2: int
+    tile_rows: int
+    tile_vectors: int
+
+    @classmethod
+    def from_target(cls, target: TargetLike) -> Numbers:
+        return cls(
+            vector_bytes=target.vector_bytes,
+            vector_registers=target.vector_registers,
+            fma_ports=target.fma.ports,
+            fma_latency=target.fma.latency,
+            fma_broadcast=target.fma.broadcast,
+            l1=target.cache.l1,
+            l2=target.cache.l2,
+            tile_rows=target.tile.rows,
+            tile_vectors=target.tile.vectors,
+        )
+
+    def lanes(self, nbytes: int) -> int:
+        """Elements of `nbytes` in one vector."""
+        return max(1, self.vector_bytes // nbytes)
