@@ -154,7 +154,7 @@ class Dim(Section):
     max: int | None = Field(
         default=None, ge=0, description="Largest size; without it the module allocates as it grows."
     )
-    typical: Sizes = Field((), description="Sizes to tune and to verify with.")
+    typical: Sizes = Field(default=(), description="Sizes to tune and to verify with.")
     multiple_of: int = Field(default=1, ge=1, description="Sizes are multiples of this.")
 
     @property
@@ -190,8 +190,8 @@ class InputSpec(Section):
 
     dtype: Text | None = Field(default=None, description="dtype that the caller gives.")
     layout: Literal["NCHW", "NHWC"] | None = Field(default=None, description="Layout that the caller gives.")
-    mean: Numbers = Field((), description="Subtracted per channel.")
-    scale: Numbers = Field((), description="Multiplied per channel.")
+    mean: Numbers = Field(default=(), description="Subtracted per channel.")
+    scale: Numbers = Field(default=(), description="Multiplied per channel.")
 
 
 class Labels(Section):
@@ -210,9 +210,11 @@ class Model(Section):
         description="Named dims, or input[axis]: a number fixes one, a range keeps it dynamic.",
     )
     outputs: TextList | None = Field(default=None, description="Keep only these outputs.", min_length=1)
-    samples: Texts = Field((), description="npz files or globs with real inputs; else seeded random ones.")
+    samples: Texts = Field(
+        default=(), description="npz files or globs with real inputs; else seeded random ones."
+    )
     labels: Labels | None = Field(default=None, description="Right answers of the samples.")
-    tags: TextList = Field((), description="Words for selectors.")
+    tags: TextList = Field(default=(), description="Words for selectors.")
     state: dict[Text, Text] = not_yet(
         "Input to output pairs that are kept in place between calls.", default={}
     )
@@ -222,7 +224,7 @@ class Model(Section):
 class Calibration(Section):
     """How activation ranges are measured."""
 
-    data: Texts = Field((), description="npz files or globs.")
+    data: Texts = Field(default=(), description="npz files or globs.")
     method: Literal["minmax", "entropy", "percentile"] = Field(
         default="minmax", description="How a range is chosen."
     )
@@ -289,7 +291,7 @@ class ShardEvict(Section):
     """When shards leave memory."""
 
     policy: Literal["never", "lru", "lru_on_memory_pressure"] = Field(
-        "never", description="Which shard leaves."
+        default="never", description="Which shard leaves."
     )
     budget: ByteCount | None = Field(default=None, description="Bytes of weights that may stay.")
 
@@ -324,18 +326,18 @@ class TargetUse(Section):
 class Fusion(Section):
     """Which fusion rules run."""
 
-    rules: TextList = Field(("default",), description="'default' and rule files or globs.")
+    rules: TextList = Field(default=("default",), description="'default' and rule files or globs.")
     overrides: Text | None = Field(default=None, description="File with deny, force and pin.")
 
 
 class Build(Section):
     """A block of the matrix; what is left out means all."""
 
-    model: Texts = Field((), description="Model name or names; without it all.")
-    precision: Texts = Field((), description="Precision name or names; without it all.")
-    target: Texts = Field((), description="Target name or names; without it all of `targets`.")
+    model: Texts = Field(default=(), description="Model name or names; without it all.")
+    precision: Texts = Field(default=(), description="Precision name or names; without it all.")
+    target: Texts = Field(default=(), description="Target name or names; without it all of `targets`.")
     sharding: Texts = not_yet("Sharding name or names.", default=())
-    tags: TextList = Field((), description="Words for selectors.")
+    tags: TextList = Field(default=(), description="Words for selectors.")
 
 
 class Verify(Section):
@@ -351,7 +353,7 @@ class Cache(Section):
     """The store of steps."""
 
     mode: Literal["read-write", "read-only", "off"] = Field(
-        "read-write", description="What builds may do with it."
+        default="read-write", description="What builds may do with it."
     )
     remote: Text | None = not_yet("A shared store: a folder, http(s)://, s3:// or grpc(s)://.")
 
@@ -380,7 +382,7 @@ class Project(Section):
     )
     fusion: Fusion = Field(default=Fusion(), description="Fusion rules.")
     builds: Annotated[tuple[Build, ...], BeforeValidator(_tuple)] = Field(
-        (), description="What is built; without it every model, precision and target."
+        default=(), description="What is built; without it every model, precision and target."
     )
     verify: Verify = Field(default=Verify(), description="Numeric checks.")
     cache: Cache = Field(default=Cache(), description="The store of steps.")
