@@ -38,20 +38,25 @@ class DimRange:
     min: int = 1
     max: int | None = None
     typical: tuple[int, ...] = ()
+    multiple_of: int = 1
 
     def small(self) -> int:
-        return self.min
+        return -(-self.min // self.multiple_of) * self.multiple_of
 
     def usual(self, case: int) -> int:
         if self.typical:
             return self.typical[case % len(self.typical)]
-        return max(self.min, DEFAULT_TYPICAL if self.max is None else min(self.max, DEFAULT_TYPICAL))
+        wanted = DEFAULT_TYPICAL * self.multiple_of
+        limit = wanted if self.max is None else self.max // self.multiple_of * self.multiple_of
+        return max(self.small(), min(limit, wanted))
 
     def holds(self, number: int) -> bool:
-        return self.min <= number and (self.max is None or number <= self.max)
+        inside = self.min <= number and (self.max is None or number <= self.max)
+        return inside and number % self.multiple_of == 0
 
     def __str__(self) -> str:
-        return f"{self.min}..{'' if self.max is None else self.max}"
+        text = f"{self.min}..{'' if self.max is None else self.max}"
+        return text if self.multiple_of == 1 else f"{text}, multiples of {self.multiple_of}"
 
 
 def load_samples(

