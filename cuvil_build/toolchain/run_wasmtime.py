@@ -44,10 +44,10 @@ class WasmModule:
         start = _align(base.value(self._store))
         arena = _align(start + len(weights))
         arena_nbytes = self._call("memory_bytes", 0)
-        self._exchange = _align(arena + arena_nbytes)
-        self._reserve(self._exchange + _ALIGNMENT)
+        self._exchange = self._capacity = 0
+        self._grow(arena + arena_nbytes - self._memory.data_len(self._store))
         self._write(start, weights)
-        self._write(self._exchange, bytes(4))
+        self._reserve(4)
         failed = self._call("open_memory", self._exchange, start, len(weights), arena, arena_nbytes, 0)
         (self._context,) = struct.unpack("<I", self._read(self._exchange, 4))
         self._check(failed)
@@ -55,31 +55,33 @@ class WasmModule:
     def run(self, feeds: Arrays) -> dict[str, np.ndarray]:
         inputs, outputs = self._manifest["inputs"], self._manifest["outputs"]
         arrays = [np.asarray(feeds[entry["name"]], dtype=entry["dtype"], order="C") for entry in inputs]
-        first_output = self._exchange + len(inputs) * _DLTENSOR.size
-        end = first_output + len(outputs) * _DLTENSOR.size
         shapes = [list(a.shape) for a in arrays] + [[0] * len(entry["shape"]) for entry in outputs]
-        places = []
+        end = len(shapes) * _DLTENSOR.size
+        shape_places, data_places = [], []
         for shape in shapes:
-            places.append(end)
+            shape_places.append(end)
             end += 8 * len(shape)
-        data = []
         for array in arrays:
-            data.append(_align(end))
-            end = data[-1] + array.nbytes
+            data_places.append(_align(end))
+            end = data_places[-1] + array.nbytes
         self._reserve(end)
-        for address, array in zip(data, arrays):
-            self._write(address, array.tobytes())
+        base = self._exchange
+        for place, array in zip(data_places, arrays):
+            self._write(base + place, array.tobytes())
+        # the module lends memory for the outputs and fills their shapes
+        addresses = [base + place for place in data_places] + [0] * len(outputs)
         for index, entry in enumerate([*inputs, *outputs]):
-            address = data[index] if index < len(inputs) else 0
-            tensor = self._exchange + index * _DLTENSOR.size
+            shape, place = shapes[index], base + shape_places[index]
             dtype = DTYPES[entry["dtype"]]
-            shape, place = shapes[index], places[index]
             self._write(place, struct.pack(f"<{len(shape)}q", *shape))
-            fields = (address, _CPU, 0, len(shape), dtype.dlpack_code, dtype.bits, 1, place, 0, 0)
-            self._write(tensor, _DLTENSOR.pack(*fields))
-        self._check(self._call("run", self._context, self._exchange, first_output))
-        tensors = [first_output + index * _DLTENSOR.size for index in range(len(outputs))]
-        return {entry["name"]: self._taken(tensor, entry["dtype"]) for entry, tensor in zip(outputs, tensors)}
+            fields = (addresses[index], _CPU, 0, len(shape), dtype.dlpack_code, dtype.bits, 1, place, 0, 0)
+            self._write(base + index * _DLTENSOR.size, _DLTENSOR.pack(*fields))
+        first = base + len(inputs) * _DLTENSOR.size
+        self._check(self._call("run", self._context, base, first))
+        return {
+            entry["name"]: self._taken(first + index * _DLTENSOR.size, entry["dtype"])
+            for index, entry in enumerate(outputs)
+        }
 
     def _taken(self, tensor: int, dtype: str) -> np.ndarray:
         data, _, _, rank, _, _, _, place, _, offset = _DLTENSOR.unpack(self._read(tensor, _DLTENSOR.size))
@@ -100,10 +102,16 @@ class WasmModule:
         text = bytes(self._memory.read(self._store, start)).split(b"\0", 1)[0].decode()
         raise Refused(f"{self._prefix}: {text or f'error {code}'}")
 
-    def _reserve(self, end: int) -> None:
-        missing = -(-(end - self._memory.data_len(self._store)) // _PAGE)
-        if missing > 0:
-            self._memory.grow(self._store, missing)
+    def _reserve(self, nbytes: int) -> None:
+        if nbytes <= self._capacity:
+            return
+        start = self._memory.data_len(self._store)
+        self._grow(max(nbytes, 2 * self._capacity))
+        self._exchange = start
+        self._capacity = self._memory.data_len(self._store) - start
+
+    def _grow(self, nbytes: int) -> None:
+        self._memory.grow(self._store, -(-max(nbytes, 0) // _PAGE))
 
     def _write(self, start: int, data: bytes) -> None:
         self._memory.write(self._store, data, start)
