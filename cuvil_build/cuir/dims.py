@@ -1,0 +1,120 @@
+"""The free dims of a model: name, bounds, where each is read from, and what the source model called it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from cuvil_build.cuir.int_expr import Bounds, IntExpr, Symbol
+
+DIMS_KEY = "cuvil.dims"
+
+
+@dataclass(frozen=True, slots=True)
+class DimSpec:
+    """What the user says of a dim: a number where `minimum == maximum`, else a range that stays dynamic."""
+
+    minimum: int = 1
+    maximum: int | None = None
+    typical: tuple[int, ...] = ()
+    multiple_of: int = 1
+
+    @staticmethod
+    def fixed(size: int) -> DimSpec:
+        return DimSpec(size, size)
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.minimum == self.maximum
+
+
+@dataclass(frozen=True, slots=True)
+class FreeDim:
+    """One symbol of a model, read from an axis of an input when a run starts."""
+
+    name: str
+    spec: DimSpec
+    source: tuple[str, int]
+    """Input and axis that define it: the first place where it stands alone."""
+    original: str = ""
+    """The dim's text in the source model; empty where it had none."""
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.spec.minimum, self.spec.maximum
+
+
+def read_dims(model: ir.Model) -> dict[str, FreeDim]:
+    """The model's free dims by name."""
+    rows = json.loads(model.metadata_props.get(DIMS_KEY, "[]"))
+    dims = [
+        FreeDim(
+            row["name"],
+            DimSpec(row["min"], row["max"], tuple(row["typical"]), row["multiple_of"]),
+            (row["input"], row["axis"]),
+            row["original"],
+        )
+        for row in rows
+    ]
+    return {dim.name: dim for dim in dims}
+
+
+def write_dims(model: ir.Model, dims: Mapping[str, FreeDim]) -> None:
+    rows = [
+        {
+            "name": dim.name,
+            "min": dim.spec.minimum,
+            "max": dim.spec.maximum,
+            "typical": list(dim.spec.typical),
+            "multiple_of": dim.spec.multiple_of,
+            "input": dim.source[0],
+            "axis": dim.source[1],
+            "original": dim.original,
+        }
+        for _, dim in sorted(dims.items())
+    ]
+    model.metadata_props[DIMS_KEY] = json.dumps(rows, separators=(",", ":"))
+
+
+class Canonical:
+    """One spelling for expressions that are equal because dims are multiples of a number.
+
+    With `h` a multiple of 32, `(h - 1) // 2 + 1` becomes `h // 2`, and `4 * ((h - 1) // 4 + 1)` becomes `h`.
+    """
+
+    def __init__(self, dims: Mapping[str, FreeDim]) -> None:
+        self._multiples = {n: d.spec.multiple_of for n, d in dims.items() if d.spec.multiple_of > 1}
+
+    def __call__(self, expr: IntExpr) -> IntExpr:
+        present = sorted(expr.symbols() & self._multiples.keys())
+        for name in present:
+            expr = self._respell(expr, name, self._multiples[name])
+        return expr
+
+    def _respell(self, expr: IntExpr, name: str, multiple: int) -> IntExpr:
+        unit = Symbol(f"{name}__unit")
+        scaled = expr.substitute({name: IntExpr.of(unit.name) * multiple})
+        total = IntExpr.of(0)
+        for monomial, number in scaled.terms:
+            power = sum(p for atom, p in monomial if atom == unit)
+            rest = IntExpr(((tuple(p for p in monomial if p[0] != unit), 1),))
+            rest = rest.substitute({unit.name: IntExpr.of(name) // multiple})
+            total = total + rest * _in_dims(name, power, number, multiple)
+        return total
+
+
+def _in_dims(name: str, power: int, number: int, multiple: int) -> IntExpr:
+    """`number * (dim / multiple) ** power`, with the division pulled in as far as it goes."""
+    dim, product = IntExpr.of(name), IntExpr.of(1)
+    for _ in range(power):
+        if number % multiple == 0:
+            number, product = number // multiple, product * dim
+        elif multiple % number == 0:
+            sign = 1 if number > 0 else -1
+            number, product = sign, product * (dim // (multiple // abs(number)))
+        else:
+            product = product * (dim // multiple)
+    return product * number
