@@ -136,6 +136,8 @@ def _events(text: str, file: str) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         place = Loc(file, mark.line + 1, mark.column + 1) if mark else Loc(file)
         problem = " ".join(part for part in (error.problem, error.context) if part)
+        if error.context_mark and error.context_mark.line + 1 != place.line:
+            problem += f" that begins at {error.context_mark.line + 1}:{error.context_mark.column + 1}"
         hint = "indent with spaces" if "cannot start any token" in problem else ""
         raise YamlSyntax(problem, loc=place, hint=hint) from None
 

@@ -243,7 +243,7 @@ def _unknown_names(
             continue
         hint = nearest(name, known)
         if error is UnknownTarget:
-            hint = f"{hint} see 'cuvil targets'".strip()
+            hint = f"{hint} see 'cuvil targets'" if hint.endswith("?") else "see 'cuvil targets'"
         kind = error.__name__.removeprefix("Unknown").lower()
         yield error(f"unknown {kind} '{name}'", loc=loc, hint=hint)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cuvil_build.config.layers import Layers
-from cuvil_build.config.project import DIM_NAME, MODEL_NAME, NAME, json_schema
+from cuvil_build.config.project import DIM_NAME, EXPECTED, MODEL_NAME, NAME, json_schema
 from cuvil_build.errors import CuvilError, InvalidValue, MissingKey, UnknownKey, WrongType, nearest
 from cuvil_build.yaml_source import KeyPath
 
@@ -42,8 +42,9 @@ def translate(found: Mapping[str, Any], layers: Layers) -> CuvilError:
         message = f"key '{missing}' is missing" + (f" in '{dotted(path)}'" if path else "")
         return MissingKey(message, loc=origin.key_loc)
     loc = origin.key_loc if in_key else origin.loc
-    if kind in _EXPECTED and not in_key:
-        message = f"'{dotted(path)}' must be {_EXPECTED[kind]}, not {shown(found['input'])}"
+    if (kind in _EXPECTED or kind == EXPECTED) and not in_key:
+        expected = found["msg"] if kind == EXPECTED else _EXPECTED[kind]
+        message = f"'{dotted(path)}' must be {expected}, not {shown(found['input'])}"
         return WrongType(message, loc=loc, hint=_type_hint(kind, found["input"]))
     if kind == "literal_error":
         return _not_a_choice(found, path, in_key).at(loc)

@@ -20,6 +20,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
 
 NOT_YET = "x-not-yet"
+EXPECTED = "expected"
+"""pydantic error type of a value of the wrong type where more than one type is right."""
 
 
 class Section(BaseModel):
@@ -46,18 +48,26 @@ class Shorthand:
 
 
 def _in_list(value: Any) -> Any:
+    if not isinstance(value, (str, list, tuple)):
+        raise _expected("text or a list of texts")
     return (value,) if isinstance(value, str) else _tuple(value)
+
+
+def _expected(what: str) -> PydanticCustomError:
+    return PydanticCustomError(EXPECTED, "{what}", {"what": what})
 
 
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _keyed(key: str, kind: type) -> Callable[[Any], Any]:
-    """A value of this type stands for a mapping with this key."""
+def _keyed(key: str, what: str) -> Callable[[Any], Any]:
+    """A text stands for a mapping with this key."""
 
     def wrap(value: Any) -> Any:
-        return {key: value} if isinstance(value, kind) and not isinstance(value, bool) else value
+        if not isinstance(value, (str, dict, Section)):
+            raise _expected(f"{what} or a mapping")
+        return {key: value} if isinstance(value, str) else value
 
     return wrap
 
@@ -117,32 +127,27 @@ class HubSource(Section):
     revision: Text | None = Field(default=None, description="Commit, tag or branch.")
 
 
-SOURCE_KINDS = {
-    "path": PathSource,
-    "pypi": PypiSource,
-    "torch": TorchSource,
-    "saved_model": SavedModelSource,
-    "hub": HubSource,
-}
+SOURCE_KINDS = ("path", "pypi", "torch", "saved_model", "hub")
 
 
 def _source_kind(value: Any) -> str | None:
+    """The tag of a branch; in brackets, so that it is never mistaken for a key of the data."""
     keys = value if isinstance(value, dict) else vars(value) if isinstance(value, Section) else ()
-    return next((kind for kind in SOURCE_KINDS if kind in keys), None)
+    return next((f"<{kind}>" for kind in SOURCE_KINDS if kind in keys), None)
 
 
 Source = Annotated[
-    Annotated[PathSource, Tag("path")]
-    | Annotated[PypiSource, Tag("pypi")]
-    | Annotated[TorchSource, Tag("torch")]
-    | Annotated[SavedModelSource, Tag("saved_model")]
-    | Annotated[HubSource, Tag("hub")],
+    Annotated[PathSource, Tag("<path>")]
+    | Annotated[PypiSource, Tag("<pypi>")]
+    | Annotated[TorchSource, Tag("<torch>")]
+    | Annotated[SavedModelSource, Tag("<saved_model>")]
+    | Annotated[HubSource, Tag("<hub>")],
     Discriminator(
         _source_kind,
         custom_error_type="source_kind",
         custom_error_message="a source is a path, or a mapping with path, pypi, torch, saved_model or hub",
     ),
-    BeforeValidator(_keyed("path", str)),
+    BeforeValidator(_keyed("path", "a path")),
     Shorthand({"type": "string", "minLength": 1, "description": "A path relative to cuvil.yaml."}),
 ]
 
@@ -175,7 +180,9 @@ class Dim(Section):
 
 
 def _fixed_dim(value: Any) -> Any:
-    return {"min": value, "max": value} if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, bool) or not isinstance(value, (int, dict, Dim)):
+        raise _expected("a size or a mapping such as {min: 1, max: 8}")
+    return {"min": value, "max": value} if isinstance(value, int) else value
 
 
 DimSpec = Annotated[
@@ -265,10 +272,10 @@ _TYPE_NAME = Shorthand({"type": "string", "enum": list(AnyType.__args__)})  # ty
 class Precision(Section):
     """A precision policy; an empty one is plain float32."""
 
-    weights: Annotated[WeightType, BeforeValidator(_keyed("type", str)), _TYPE_NAME] = Field(
+    weights: Annotated[WeightType, BeforeValidator(_keyed("type", "a dtype")), _TYPE_NAME] = Field(
         default=WeightType(), description="A dtype, or how weights are quantised."
     )
-    activations: Annotated[ActivationType, BeforeValidator(_keyed("type", str)), _TYPE_NAME] = Field(
+    activations: Annotated[ActivationType, BeforeValidator(_keyed("type", "a dtype")), _TYPE_NAME] = Field(
         default=ActivationType(), description="A dtype, or how activations are quantised."
     )
     keep: dict[AnyType, TextList] = not_yet("Node patterns that keep a dtype.", default={})
@@ -384,6 +391,10 @@ class Project(Section):
     builds: Annotated[tuple[Build, ...], BeforeValidator(_tuple)] = Field(
         default=(), description="What is built; without it every model, precision and target."
     )
+    toolchain: Literal["zig", "system"] = Field(
+        default="zig",
+        description="The C compiler: the embedded one, or gcc or clang of the system (not yet).",
+    )
     verify: Verify = Field(default=Verify(), description="Numeric checks.")
     cache: Cache = Field(default=Cache(), description="The store of steps.")
     release: Release = Field(default=Release(), description="Packaging.")
@@ -425,8 +436,10 @@ def unbuilt(
         value = getattr(section, name)
         extra = type(section).model_fields[name].json_schema_extra
         here = (*path, name)
-        if isinstance(extra, dict) and extra.get(NOT_YET) and value not in (None, (), {}):
-            yield here, f"'{name}' is not built yet"
+        if (name, value) == ("toolchain", "system"):
+            yield here, "'toolchain: system' is not built yet"
+        elif isinstance(extra, dict) and extra.get(NOT_YET) and value not in (None, (), {}):
+            yield here, f"'{'.'.join(map(str, here))}' is not built yet"
         else:
             yield from _unbuilt_value(value, here)
 

@@ -39,7 +39,8 @@ def _find(name: str, folders: Sequence[Path]) -> Path:
         file = folder / f"{name}.yaml"
         if file.is_file() and file.parent == folder:
             return file
-    hint = f"{nearest(name, target_names(folders))} see 'cuvil targets'".strip()
+    hint = nearest(name, target_names(folders))
+    hint = f"{hint} see 'cuvil targets'" if hint.endswith("?") else "see 'cuvil targets'"
     raise UnknownTarget(f"unknown target '{name}'", hint=hint)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import onnx
 import typer
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 
 from cuvil_build.cli import console, options
 from cuvil_build.config.project import json_schema
@@ -34,7 +34,7 @@ class Tensor:
 
     def describe(self) -> str:
         dims = ", ".join("?" if dim is None else str(dim) for dim in self.dims)
-        return f"{self.name}: {self.dtype}[{dims}]"
+        return f"{_quoted(self.name)}: {self.dtype}[{dims}]"
 
 
 def command(
@@ -64,7 +64,9 @@ def command(
 def config_text(folder: Path, model: Path | None) -> str:
     """The text of a new cuvil.yaml."""
     if model is None:
-        name, source, inputs, outputs = "model", "model.onnx", [], []
+        name, source = "model", "model.onnx"
+        inputs: list[Tensor] = []
+        outputs: list[Tensor] = []
     else:
         inputs, outputs = read_signature(model)
         name = _identifier(model.stem)
@@ -157,7 +159,8 @@ def _identifier(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Plain where YAML reads it as text anyway, else as a JSON string, which is YAML, too."""
+    """Plain where YAML reads it as text anyway, else quoted on one line: names in a model are free text."""
     if _PLAIN.match(text) and text.lower() not in _WORDS:
         return text
-    return json.dumps(text, ensure_ascii=False)
+    safe = (c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text)
+    return f'"{"".join(safe)}"'

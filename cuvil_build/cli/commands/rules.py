@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cuvil_build import paths, yaml_source
 from cuvil_build.cli import console, options
 from cuvil_build.errors import WrongType
@@ -20,7 +22,7 @@ def command(
         console.print_table(("rule", *COLUMNS[1:]), rows)
 
 
-def _row(name: str, directory: options.Path) -> tuple[str, ...]:
+def _row(name: str, directory: Path) -> tuple[str, ...]:
     file = paths.find_yaml("rules", directory)[name]
     source = yaml_source.load(file, f"{file.parent.name}/{file.name}")
     if not isinstance(source.data, dict):
