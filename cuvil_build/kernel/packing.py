@@ -1,0 +1,86 @@
+"""Packing: a constant operand of a contraction, reordered at build time into the order of its use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.nest import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Panels of columns: `[batch…][panel][reduction order][column of the panel]`.
+
+    Every panel but the last has `width` columns, the last `last_width`; columns past the operand's are
+    zero.
+    """
+
+    batch_axes: tuple[Axis, ...]
+    reduction_axes: tuple[Axis, ...]
+    """Slowest first."""
+    column: Axis
+    index: tuple[IntExpr, ...]
+    """Where the element of (batch, reduction, column) stands in the operand."""
+    width: int
+    last_width: int
+
+    @property
+    def panels(self) -> int:
+        return -(-self.column.extent.value // self.width)
+
+    @property
+    def depth(self) -> int:
+        """Elements along the reduction."""
+        return _count(self.reduction_axes)
+
+    @property
+    def columns(self) -> int:
+        """Padded columns of one batch entry."""
+        return (self.panels - 1) * self.width + self.last_width
+
+    @property
+    def count(self) -> int:
+        """Elements in all."""
+        return _count(self.batch_axes) * self.depth * self.columns
+
+
+def _count(axes: tuple[Axis, ...]) -> int:
+    total = 1
+    for axis in axes:
+        total *= axis.extent.value
+    return total
+
+
+def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
+    """The packed operand, one-dimensional."""
+    batches, depth, columns = _count(packing.batch_axes), packing.depth, packing.column.extent.value
+    axes = (*packing.batch_axes, *packing.reduction_axes, packing.column)
+    ordered = _ordered(array, packing, axes).reshape(batches, depth, columns)
+    packed = np.zeros((batches, depth * packing.columns), dtype=array.dtype)
+    whole = (packing.panels - 1) * packing.width
+    panels = ordered[:, :, :whole].reshape(batches, depth, packing.panels - 1, packing.width)
+    packed[:, : depth * whole] = panels.transpose(0, 2, 1, 3).reshape(batches, -1)
+    last = packed[:, depth * whole :].reshape(batches, depth, packing.last_width)
+    last[:, :, : columns - whole] = ordered[:, :, whole:]
+    return packed.reshape(-1)
+
+
+def _ordered(array: np.ndarray, packing: Packing, axes: tuple[Axis, ...]) -> np.ndarray:
+    """The operand as an array over `axes`."""
+    names = [a.name for a in axes]
+    plain = [str(i) for i in packing.index]
+    if sorted(plain) == sorted(n for n in names if n in plain) and len(set(plain)) == len(plain):
+        present = [n for n in names if n in plain]
+        moved = array.transpose([plain.index(n) for n in present])
+        shape = [a.extent.value for a in axes]
+        kept = [a.extent.value if a.name in plain else 1 for a in axes]
+        return np.broadcast_to(moved.reshape(kept), shape)
+    grids = np.ogrid[tuple(slice(0, a.extent.value) for a in axes)]
+    # Polynomials evaluate on arrays as they do on numbers.
+    values: dict[str, Any] = dict(zip(names, grids, strict=True))
+    index = tuple(np.asarray(i.evaluate(values)) for i in packing.index)
+    return np.broadcast_to(array[index], [a.extent.value for a in axes])
