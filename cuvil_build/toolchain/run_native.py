@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cuvil
 from cuvil_build.toolchain.exchange import read_cases, write_cases
-from cuvil_build.toolchain.exit_codes import REFUSED
+from cuvil_build.toolchain.process import REFUSED
 
 
 def main(folder: str, feeds: str, outputs: str, count: str, threads: str) -> int:

@@ -4,7 +4,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 
-const REFUSED = 3; // as exit_codes.py says
+const REFUSED = 3; // as process.py says
 const ARRAYS = {
   bool: ['BOOL', Uint8Array], float16: ['F16', Uint16Array], float32: ['F32', Float32Array],
   float64: ['F64', Float64Array], int8: ['I8', Int8Array], int16: ['I16', Int16Array],

@@ -17,7 +17,7 @@ import wasmtime
 
 from cuvil_build.cuir.dtypes import DTYPES
 from cuvil_build.toolchain.exchange import Arrays, read_cases, write_cases
-from cuvil_build.toolchain.exit_codes import REFUSED
+from cuvil_build.toolchain.process import REFUSED
 
 _ALIGNMENT = 64
 _PAGE = 65536

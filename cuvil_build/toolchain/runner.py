@@ -10,20 +10,18 @@ import json
 import os
 import platform
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from cuvil_build.errors import Internal, ModuleCrashed, ModuleRefused, NotExecuted
+from cuvil_build.errors import Internal, NotExecuted
 from cuvil_build.target.descriptor import Target
 from cuvil_build.toolchain import qemu
 from cuvil_build.toolchain.exchange import Arrays, read_cases, write_cases
-from cuvil_build.toolchain.exit_codes import REFUSED
+from cuvil_build.toolchain.process import execute
 
 _NODE_SCRIPT = Path(__file__).parent / "run_node.mjs"
 _TIMEOUT_S = 3600.0
@@ -72,38 +70,13 @@ def run_module(
     with tempfile.TemporaryDirectory(prefix="cuvil-run-") as name:
         scratch = Path(name)
         if runner.startswith("qemu"):
-            driver = qemu.link_driver(folder, target, scratch)
-            run = qemu.Driver(runner, driver, folder)
-            return [run.outputs(feed, scratch, timeout_s) for feed in feeds]
+            return qemu.run_under_qemu(folder, target, feeds, scratch, timeout_s)
         inputs, outputs = scratch / "feeds", scratch / "outputs"
         write_cases(inputs, feeds)
         command = _command(runner, folder, inputs, outputs, len(feeds), threads)
         environment = {**os.environ, **({"CUVIL_CPU": cpu} if cpu else {})}
         execute(command, folder.name, environment, timeout_s)
         return read_cases(outputs, len(feeds))
-
-
-def execute(
-    command: Sequence[str], name: str, environment: Mapping[str, str] | None, timeout_s: float
-) -> None:
-    """Run a process that runs a module; turn its end into an error that says what happened."""
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise ModuleCrashed(f"'{name}' did not end within {timeout_s:g} s") from None
-    if done.returncode == 0:
-        return
-    said = done.stderr.strip()
-    if done.returncode == REFUSED:
-        raise ModuleRefused(said)
-    # an emulator that dies of a signal as its guest did gives 128 + signal
-    number = -done.returncode if done.returncode < 0 else done.returncode - 128
-    known = number in {s.value for s in signal.Signals}
-    how = signal.Signals(number).name if known else f"exit code {done.returncode}"
-    last = "\n".join(said.splitlines()[-20:])
-    raise ModuleCrashed(f"'{name}' crashed: {how}" + (f"\n{last}" if last else ""))
 
 
 def _command(runner: str, folder: Path, feeds: Path, outputs: Path, count: int, threads: int) -> list[str]:

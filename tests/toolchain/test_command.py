@@ -43,9 +43,13 @@ def test_library_shows_its_api_and_nothing_else(name: str, tmp_path: Path) -> No
     if not shutil.which("nm"):
         pytest.skip("no nm on this machine")
     folder = build_tiny(target(name), tmp_path)
-    text = subprocess.run(["nm", "-D", folder / "module.so"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["nm", "-D", folder / "module.so"], capture_output=True, text=True, check=True
+    ).stdout
     assert sorted(line.split()[-1] for line in text.splitlines()) == sorted(EXPORTS)
-    dynamic = subprocess.run(["readelf", "-d", folder / "module.so"], capture_output=True, text=True, check=True)
+    dynamic = subprocess.run(
+        ["readelf", "-d", folder / "module.so"], capture_output=True, text=True, check=True
+    )
     assert "NEEDED" not in dynamic.stdout
 
 

@@ -1,0 +1,56 @@
+"""Run a module of another CPU under qemu-user: its archive linked with a driver that needs no libc."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuvil_build.target.descriptor import Target
+from cuvil_build.toolchain.command import driver_command, run_command
+from cuvil_build.toolchain.exchange import Arrays
+from cuvil_build.toolchain.find import find_toolchain
+from cuvil_build.toolchain.process import execute
+from cuvil_build.toolchain.tensor_file import read_tensors, write_tensors
+
+_RUNTIME = Path(__file__).parent.parent / "runtime"
+_REFUSED = 1
+"""Exit code of the driver when the module returned an error."""
+
+
+def run_under_qemu(
+    folder: Path, target: Target, feeds: Sequence[Arrays], scratch: Path, timeout_s: float
+) -> list[dict[str, np.ndarray]]:
+    """Outputs for each of the feeds; the driver is linked in `scratch`."""
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+    driver = link_driver(folder, manifest, target, scratch)
+    names = [entry["name"] for entry in manifest["outputs"]]
+    inputs, outputs = scratch / "inputs", scratch / "outputs"
+    command = [target.runner, str(driver), str(inputs), str(folder / manifest["weights"]), str(outputs)]
+    results = []
+    for feed in feeds:
+        write_tensors(inputs, [np.asarray(feed[e["name"]], e["dtype"]) for e in manifest["inputs"]])
+        execute(command, folder.name, None, timeout_s, refused=_REFUSED)
+        results.append(dict(zip(names, read_tensors(outputs))))
+    return results
+
+
+def link_driver(folder: Path, manifest: dict[str, Any], target: Target, scratch: Path) -> Path:
+    """The driver around `module.a`, as a static program."""
+    model = manifest["model"]
+    (scratch / "cuvil_module.h").write_text(
+        f'#include "{model}.h"\n'
+        f"#define CUVIL_MODEL {model}\n"
+        f"#define CUVIL_MODEL_INPUTS {len(manifest['inputs'])}\n"
+        f"#define CUVIL_MODEL_OUTPUTS {len(manifest['outputs'])}\n"
+    )
+    sources = [_RUNTIME / "driver_linux.c", _RUNTIME / "libc_min.c"]
+    driver = scratch / "driver"
+    includes = [scratch, folder, _RUNTIME]
+    # the driver is ours and the same everywhere: zig, whatever the project's compiler is
+    command = driver_command(find_toolchain("zig"), target, sources, folder / "module.a", driver, includes)
+    run_command(command)
+    return driver
