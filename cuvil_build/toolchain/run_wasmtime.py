@@ -38,10 +38,9 @@ class WasmModule:
         self._store = wasmtime.Store(engine)
         library = wasmtime.Module.from_file(engine, str(folder / self._manifest["library"]))
         self._exports = wasmtime.Instance(self._store, library, []).exports(self._store)
-        self._memory: Any = self._exports["memory"]
+        self._memory = self._export("memory")
         weights = (folder / self._manifest["weights"]).read_bytes()
-        base: Any = self._exports["__heap_base"]
-        start = _align(base.value(self._store))
+        start = _align(self._export("__heap_base").value(self._store))
         arena = _align(start + len(weights))
         arena_nbytes = self._call("memory_bytes", 0)
         self._exchange = self._capacity = 0
@@ -89,8 +88,11 @@ class WasmModule:
         nbytes = int(np.prod(shape)) * DTYPES[dtype].nbytes
         return np.frombuffer(self._read(data + offset, nbytes), dtype).reshape(shape)
 
+    def _export(self, name: str) -> Any:
+        return self._exports[name]
+
     def _call(self, name: str, *values: int) -> int:
-        function: Any = self._exports[f"{self._prefix}_{name}"]
+        function = self._export(f"{self._prefix}_{name}")
         # wasmtime's i32 are signed, addresses are not
         answer = function(self._store, *(ctypes.c_int32(value).value for value in values))
         return int(answer) & 0xFFFFFFFF

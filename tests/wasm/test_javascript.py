@@ -26,7 +26,9 @@ pytestmark = [
 ]
 PRELUDE = """
 const rows = (count) => ({ data: Float32Array.from({ length: count * 4 }, (_, i) => i), shape: [count, 4] });
-const said = async (work) => { try { await work(); return 'nothing'; } catch (error) { return error.message; } };
+const said = async (work) => {
+  try { await work(); return 'nothing'; } catch (error) { return error.message; }
+};
 const show = (value) => console.log(JSON.stringify(value, (_, v) =>
   typeof v === 'bigint' ? `${v}n` : ArrayBuffer.isView(v) ? [v.constructor.name, ...v] : v));
 """
@@ -165,7 +167,8 @@ def test_module_needs_nothing_of_its_host(folder: Path, tmp_path: Path) -> None:
     script = f"""
     import {{ readFileSync }} from 'node:fs';
     const code = new WebAssembly.Module(readFileSync({json.dumps(str(folder / "module.wasm"))}));
-    show([WebAssembly.Module.imports(code), WebAssembly.Module.exports(code).map(({{ name }}) => name).sort()]);
+    const names = WebAssembly.Module.exports(code).map(({{ name }}) => name);
+    show([WebAssembly.Module.imports(code), names.sort()]);
     """
     imports, exports = node(folder, tmp_path, script)
     assert imports == []
