@@ -1,0 +1,673 @@
+"""Walks a graph and asks each operator what it knows: dtypes, symbolic shapes, contents, guards."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from cuvil_build.cuir.dims import Canonical, FreeDim, read_dims
+from cuvil_build.cuir.guards import Guard, read_guards
+from cuvil_build.cuir.int_expr import Bounds, IntExpr
+from cuvil_build.cuir.locations import location_of
+from cuvil_build.cuir.types import dtype_of, set_type, shape_of
+from cuvil_build.errors import (
+    CuvilError,
+    Internal,
+    InvalidModel,
+    ManyErrors,
+    ShapeMismatch,
+    UnsupportedAttribute,
+    UnsupportedOperator,
+    nearest,
+)
+from cuvil_build.ops import catalog
+from cuvil_build.ops.operator import Infer, Known, Operator
+
+MAX_CONTENTS = 256
+UNBOUNDED_BELOW = -(1 << 62)
+BRANCHES = ("then_branch", "else_branch")
+
+SHAPE_OPERANDS: Mapping[str, tuple[int, ...]] = {
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "ReduceL1": (1,),
+    "ReduceL2": (1,),
+    "ReduceLogSum": (1,),
+    "ReduceLogSumExp": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceMin": (1,),
+    "ReduceProd": (1,),
+    "ReduceSum": (1,),
+    "ReduceSumSquare": (1,),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unsqueeze": (1,),
+}
+"""Operands that only shape the result: a kernel does not read them where their contents are known."""
+SHAPE_READERS = ("Shape", "Size")
+"""Operators that look at their operand's shape and never at its elements."""
+
+
+class UndecidedRank(CuvilError):
+    """An `If` whose branches differ in rank, and whose condition is not known when the model is built."""
+
+    def __init__(self, message: str, node: ir.Node) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDim:
+    """A dim that a branch decides when it runs: an `If` output whose branches differ on this axis."""
+
+    name: str
+    then_value: IntExpr
+    else_value: IntExpr
+    bounds: Bounds
+
+
+@dataclass(slots=True)
+class Inference:
+    """What is known of a model's values; of function bodies, as the first call has them."""
+
+    known: dict[ir.Value, Known] = field(default_factory=dict)
+    guards: dict[ir.Node, tuple[Guard, ...]] = field(default_factory=dict)
+    """What must hold before a node runs: found here, or left on it by a pass. Each once per scope."""
+    local_dims: dict[ir.Node, tuple[LocalDim, ...]] = field(default_factory=dict)
+    """By `If` node."""
+    decided: dict[ir.Node, str] = field(default_factory=dict)
+    """`If` nodes whose branch is known: the name of its attribute."""
+    bounds: dict[str, Bounds] = field(default_factory=dict)
+    """Of every symbol, free and local."""
+    errors: list[CuvilError] = field(default_factory=list)
+    """What a walk that was told to go on met."""
+
+    def of(self, value: ir.Value) -> Known:
+        return self.known[value]
+
+
+Find = Callable[[str, str], Operator | None]
+
+
+def infer_model(
+    model: ir.Model,
+    *,
+    annotate: bool = True,
+    keep_going: bool = False,
+    choices: Mapping[ir.Node, str] | None = None,
+    find: Find = catalog.find,
+) -> Inference:
+    """Everything known of a model. `annotate` writes dtypes and shapes to its values.
+
+    `keep_going` collects errors instead of raising the first; `choices` says which branch to take of an
+    `If` that is not decided otherwise, and leaves the guard that this needs.
+    """
+    walk = _Walk(model, read_dims(model), keep_going, choices or {}, find)
+    walk.graph(model.graph)
+    if annotate:
+        annotate_types(walk.result)
+    return walk.result
+
+
+def annotate_types(result: Inference) -> None:
+    for value, known in result.known.items():
+        set_type(value, known.dtype, known.shape)
+
+
+def raise_all(errors: Sequence[CuvilError]) -> None:
+    """One error as it is, several at once."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ManyErrors(list(errors))
+
+
+def known_of_tensor(tensor: ir.TensorProtocol, what: str) -> Known:
+    dtype = dtype_of(tensor.dtype, what)
+    array = tensor.numpy()
+    shape = tuple(IntExpr.of(n) for n in array.shape)
+    return Known(dtype, shape, contents=contents_of_array(array), constant=array)
+
+
+def contents_of_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """Integers and bools as expressions, where they are few enough."""
+    if array.size > MAX_CONTENTS or array.dtype.kind not in "iub":
+        return None
+    contents = np.empty(array.shape, dtype=object)
+    for index, number in np.ndenumerate(array):
+        contents[index] = IntExpr.of(int(number))
+    return contents
+
+
+def attributes_of(node: ir.Node) -> dict[str, Any]:
+    """Attributes as plain Python values; tensors are arrays."""
+    return {name: _plain(attribute) for name, attribute in sorted(node.attributes.items())}
+
+
+def _plain(attribute: ir.Attr) -> Any:
+    value = attribute.value
+    if attribute.type == ir.AttributeType.TENSOR:
+        return value.numpy()
+    if attribute.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
+        return list(value)
+    return value
+
+
+class _Walk:
+    """One inference of one model."""
+
+    def __init__(
+        self,
+        model: ir.Model,
+        dims: Mapping[str, FreeDim],
+        keep_going: bool,
+        choices: Mapping[ir.Node, str],
+        find: Find,
+    ) -> None:
+        self.model = model
+        self.keep_going = keep_going
+        self.choices = choices
+        self.find = find
+        self.canonical = Canonical(dims)
+        self.result = Inference(bounds={name: dim.bounds for name, dim in dims.items()})
+        self.proved: set[tuple[IntExpr, str, IntExpr]] = set()
+        """Relations that a guard of this scope or an outer one has checked already."""
+
+    def graph(self, graph: ir.Graph) -> None:
+        for value in graph.inputs:
+            if value not in self.result.known:
+                shape = tuple(map(self.canonical, shape_of(value)))
+                self.result.known[value] = Known(dtype_of(value.dtype, f"input '{value.name}'"), shape)
+        for value in graph.initializers.values():
+            self.initializer(value)
+        for node in graph:
+            self.node_or_error(node)
+
+    def initializer(self, value: ir.Value) -> None:
+        assert value.const_value is not None
+        try:
+            self.result.known[value] = known_of_tensor(value.const_value, f"initializer '{value.name}'")
+        except CuvilError as error:
+            if not self.keep_going:
+                raise
+            self.result.errors.append(error)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        kept = set(self.proved)
+        yield
+        self.proved = kept
+
+    def node_or_error(self, node: ir.Node) -> None:
+        try:
+            self.node(node)
+        except UndecidedRank:
+            raise
+        except CuvilError as error:
+            error.at(location_of(node))
+            if not self.keep_going:
+                raise
+            self.result.errors.append(error)
+
+    def node(self, node: ir.Node) -> None:
+        missing = [v for v in node.inputs if v is not None and v not in self.result.known]
+        if missing and self.keep_going:
+            return
+        if missing:
+            raise Internal(f"nothing is known of '{missing[0].name}'")
+        context = _Context(self, node)
+        for guard in read_guards(node):
+            context.guard(guard)
+        if (node.domain, node.op_type) == ("", "If"):
+            outputs = self.branch(node, context)
+        elif node.op_identifier() in self.model.functions:
+            outputs = self.call(self.model.functions[node.op_identifier()], node, context)
+        else:
+            outputs = self.operator(node, context)
+        if context.guards:
+            self.result.guards[node] = tuple(context.guards)
+        for value, known in zip(node.outputs, outputs):
+            if value.name and known is not None:
+                self.result.known[value] = self.tidy(known)
+
+    def tidy(self, known: Known) -> Known:
+        shape = tuple(map(self.canonical, known.shape))
+        contents = known.contents
+        if contents is not None and contents.size > MAX_CONTENTS:
+            contents = None
+        elif contents is not None:
+            contents = _mapped(self.canonical, contents)
+        return replace(known, shape=shape, contents=contents)
+
+    # Operators ------------------------------------------------------------------------------------
+
+    def operator(self, node: ir.Node, context: _Context) -> Sequence[Known | None]:
+        if (node.domain, node.op_type) == ("", "Constant"):
+            return [_constant(node)]
+        operator = self.find(node.domain, node.op_type)
+        if operator is None:
+            raise unsupported_operator(node)
+        inputs = [None if v is None else self.result.known[v] for v in node.inputs]
+        attributes = attributes_of(node)
+        _check_call(operator.infer, node, len(inputs), attributes)
+        answer = operator.infer(context, *inputs, **attributes)
+        outputs = list(answer) if isinstance(answer, tuple) else [answer]
+        if len(outputs) < sum(1 for v in node.outputs if v.name):
+            raise Internal(f"{node.op_type} describes {len(outputs)} outputs of {len(node.outputs)}")
+        if outputs and outputs[0].contents is None:
+            outputs[0] = self.evaluated(operator, context, inputs, attributes, outputs[0])
+        return outputs
+
+    def evaluated(
+        self,
+        operator: Operator,
+        context: _Context,
+        inputs: Sequence[Known | None],
+        attributes: Mapping[str, Any],
+        output: Known,
+    ) -> Known:
+        """The output with its contents, where the operator can compute them from its operands' contents."""
+        small = output.dtype.kind != "float" and all(d.is_static for d in output.shape)
+        if operator.evaluate is None or not small or not inputs:
+            return output
+        if any(k is not None and k.contents is None for k in inputs):
+            return output
+        contents = operator.evaluate(
+            context, *(None if k is None else k.contents for k in inputs), **attributes
+        )
+        if contents is None or np.asarray(contents, dtype=object).size > MAX_CONTENTS:
+            return output
+        return replace(output, contents=np.asarray(contents, dtype=object))
+
+    # Functions ------------------------------------------------------------------------------------
+
+    def call(self, function: ir.Function, node: ir.Node, context: _Context) -> Sequence[Known | None]:
+        """The body is inferred for each call: its contents and guards are in the caller's symbols."""
+        if len(node.inputs) != len(function.inputs):
+            raise Internal(
+                f"{node.op_type} is called with {len(node.inputs)} of {len(function.inputs)} operands"
+            )
+        outer = self.result
+        inner = Inference(bounds=outer.bounds)
+        for formal, actual in zip(function.inputs, node.inputs):
+            if actual is not None:
+                inner.known[formal] = outer.known[actual]
+        self.result = inner
+        try:
+            self.graph(function.graph)
+        finally:
+            self.result = outer
+        outer.errors += inner.errors
+        for guards in inner.guards.values():
+            context.guards += guards
+        for value, known in inner.known.items():
+            outer.known.setdefault(value, known)
+        for branch_node, branch in inner.decided.items():
+            outer.decided.setdefault(branch_node, branch)
+        for branch_node, local in inner.local_dims.items():
+            outer.local_dims.setdefault(branch_node, local)
+        return [inner.known.get(value) for value in function.outputs]
+
+    # Branches -------------------------------------------------------------------------------------
+
+    def branch(self, node: ir.Node, context: _Context) -> Sequence[Known | None]:
+        condition = node.inputs[0]
+        if condition is None:
+            raise InvalidModel("If has no condition")
+        truth, guards = self.truth(condition)
+        if truth is None and node in self.choices:
+            taken = self.choices[node]
+            guard = guards[BRANCHES.index(taken)]
+            if guard is None:
+                raise UnsupportedOperator(
+                    "the branches of If differ in rank, and its condition is no relation of dims",
+                    hint="fix the dims that the condition depends on, or export the model without the If",
+                )
+            context.guard(guard)
+            self.result.decided[node] = taken
+        elif truth is not None:
+            self.result.decided[node] = BRANCHES[0] if truth else BRANCHES[1]
+        if node in self.result.decided:
+            graph = node.attributes[self.result.decided[node]].as_graph()
+            self.graph(graph)
+            return [self.result.known.get(v) for v in graph.outputs]
+        return self.both(node)
+
+    def both(self, node: ir.Node) -> Sequence[Known | None]:
+        graphs = [node.attributes[name].as_graph() for name in BRANCHES]
+        for graph in graphs:
+            with self.scope():
+                self.graph(graph)
+        outputs: list[Known | None] = []
+        local: list[LocalDim] = []
+        for value, then_value, else_value in zip(node.outputs, graphs[0].outputs, graphs[1].outputs):
+            one, other = self.result.known.get(then_value), self.result.known.get(else_value)
+            if one is None or other is None:
+                outputs.append(None)
+            elif one.rank != other.rank or one.dtype != other.dtype:
+                raise UndecidedRank(
+                    f"the branches of If give '{value.name}' as {_shown(one)} and {_shown(other)}", node
+                )
+            else:
+                shape = [
+                    self.joined(value, i, *dims, local) for i, dims in enumerate(zip(one.shape, other.shape))
+                ]
+                outputs.append(Known(one.dtype, tuple(shape)))
+        if local:
+            self.result.local_dims[node] = tuple(local)
+        return outputs
+
+    def joined(
+        self, value: ir.Value, axis: int, one: IntExpr, other: IntExpr, local: list[LocalDim]
+    ) -> IntExpr:
+        """The common dim of two branches: a new symbol where they differ."""
+        if one == other:
+            return one
+        plain = re.sub(r"\W", "_", value.name or "value")
+        name = _fresh(f"{plain}_{axis}", self.result.bounds)
+        (one_low, one_high), (other_low, other_high) = self.bounds(one), self.bounds(other)
+        high = None if one_high is None or other_high is None else max(one_high, other_high)
+        self.result.bounds[name] = (max(min(one_low, other_low), 0), high)
+        local.append(LocalDim(name, one, other, self.result.bounds[name]))
+        return IntExpr.of(name)
+
+    def truth(self, value: ir.Value) -> tuple[bool | None, tuple[Guard | None, Guard | None]]:
+        """Whether a condition holds for all sizes; else the guards under which it does, and does not."""
+        known = self.result.known[value]
+        if known.constant is not None and known.constant.size == 1:
+            return bool(known.constant.reshape(())), (None, None)
+        content = _single(known)
+        if content is not None and content.is_static:
+            return content.value != 0, (None, None)
+        relation = self.relation(value)
+        if relation is None:
+            return None, (None, None)
+        left, name, right, positive = relation
+        message = f"condition '{value.name}'"
+        holds = self.holds(left, name, right)
+        guards = (
+            _relation_guard(left, name, right, message),
+            _relation_guard(left, name, right, message, negate=True),
+        )
+        if not positive:
+            guards = guards[::-1]
+            holds = None if holds is None else not holds
+        return holds, guards
+
+    def relation(self, value: ir.Value) -> tuple[IntExpr, str, IntExpr, bool] | None:
+        """(left, relation, right, positive) of a condition over dims, seen through casts and views."""
+        node = value.producer()
+        positive = True
+        while node is not None and node.op_type in _SEEN_THROUGH and node.domain == "":
+            source = node.inputs[0]
+            assert source is not None
+            content = _single(self.result.known[source])
+            is_number = self.result.known[source].dtype.kind != "bool"
+            if node.op_type == "Cast" and is_number and content is not None:
+                return content, "==", IntExpr.of(0), not positive
+            positive = positive != (node.op_type == "Not")
+            node = source.producer()
+        if node is None or node.domain != "" or node.op_type not in _RELATIONS:
+            return None
+        sides = [None if v is None else _single(self.result.known[v]) for v in node.inputs]
+        if None in sides or len(sides) != 2:
+            return None
+        left, right = sides
+        assert left is not None and right is not None
+        name, swap, add = _RELATIONS[node.op_type]
+        if swap:
+            left, right = right, left
+        return left + add, name, right, positive
+
+    def holds(self, left: IntExpr, relation: str, right: IntExpr) -> bool | None:
+        if relation == "==":
+            return self.is_equal(left, right)
+        low, high = self.bounds(right - left)
+        if low >= 0:
+            return True
+        return False if high is not None and high < 0 else None
+
+    # Facts ----------------------------------------------------------------------------------------
+
+    def is_equal(self, left: IntExpr, right: IntExpr) -> bool | None:
+        left, right = self.canonical(left), self.canonical(right)
+        if left == right or (left, "==", right) in self.proved or (right, "==", left) in self.proved:
+            return True
+        gap = self.canonical(left - right)
+        if gap.is_static:
+            return gap.value == 0
+        low, high = self.bounds(gap)
+        if low > 0 or (high is not None and high < 0):
+            return False
+        (left_low, left_high), (right_low, right_high) = self.bounds(left), self.bounds(right)
+        apart = (left_high is not None and left_high < right_low) or (
+            right_high is not None and right_high < left_low
+        )
+        return False if apart else None
+
+    def bounds(self, expr: IntExpr) -> Bounds:
+        return self.canonical(expr).bounds(self.result.bounds) or (UNBOUNDED_BELOW, None)
+
+
+class _Context:
+    """What one node's `infer` may ask."""
+
+    def __init__(self, walk: _Walk, node: ir.Node) -> None:
+        self._walk = walk
+        self._node = node
+        self.guards: list[Guard] = []
+
+    @property
+    def output_count(self) -> int:
+        return len(self._node.outputs)
+
+    def require_equal(self, left: IntExpr, right: IntExpr, what: str) -> IntExpr:
+        equal = self._walk.is_equal(left, right)
+        if equal is False:
+            raise ShapeMismatch(f"{what}: {left} is not {right}")
+        first, second = sorted((self._walk.canonical(left), self._walk.canonical(right)), key=_plainness)
+        if equal is None:
+            self.guard(Guard(second, "==", first, what))
+        return first
+
+    def require_at_most(self, left: IntExpr, right: IntExpr, what: str) -> None:
+        low, high = self._walk.bounds(right - left)
+        if high is not None and high < 0:
+            raise ShapeMismatch(f"{what}: {left} is more than {right}")
+        if low < 0:
+            self.guard(Guard(self._walk.canonical(left), "<=", self._walk.canonical(right), what))
+
+    def is_equal(self, left: IntExpr, right: IntExpr) -> bool | None:
+        return self._walk.is_equal(left, right)
+
+    def bounds(self, expr: IntExpr) -> Bounds:
+        return self._walk.bounds(expr)
+
+    def guard(self, guard: Guard) -> None:
+        fact = (guard.left, guard.relation, guard.right)
+        if fact not in self._walk.proved:
+            self._walk.proved.add(fact)
+            self.guards.append(guard)
+
+
+_SEEN_THROUGH = ("Cast", "Identity", "Not", "Reshape", "Squeeze", "Unsqueeze")
+_RELATIONS = {
+    # Operator: our relation, whether sides swap, what is added to the left side.
+    "Equal": ("==", False, 0),
+    "Greater": ("<=", True, 1),
+    "GreaterOrEqual": ("<=", True, 0),
+    "Less": ("<=", False, 1),
+    "LessOrEqual": ("<=", False, 0),
+}
+
+
+def _relation_guard(
+    left: IntExpr, relation: str, right: IntExpr, message: str, negate: bool = False
+) -> Guard:
+    if not negate:
+        return Guard(left, relation, right, message)
+    if relation == "==":
+        return Guard(left, "!=", right, message)
+    return Guard(right + 1, "<=", left, message)
+
+
+def _plainness(expr: IntExpr) -> tuple[bool, int, str]:
+    text = str(expr)
+    return not expr.is_static, len(text), text
+
+
+def _single(known: Known) -> IntExpr | None:
+    if known.contents is None or known.contents.size != 1:
+        return None
+    return IntExpr.of(known.contents.reshape(-1)[0])
+
+
+def _mapped(function: Callable[[IntExpr], IntExpr], contents: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    result = np.empty(contents.shape, dtype=object)
+    for index, element in np.ndenumerate(contents):
+        result[index] = function(IntExpr.of(element))
+    return result
+
+
+def _shown(known: Known) -> str:
+    return f"{known.dtype}[{', '.join(map(str, known.shape))}]"
+
+
+def _fresh(name: str, taken: Iterable[str]) -> str:
+    used = set(taken)
+    base = name if name[0].isalpha() or name[0] == "_" else f"_{name}"
+    found, number = base, 2
+    while found in used:
+        found, number = f"{base}_{number}", number + 1
+    return found
+
+
+def _constant(node: ir.Node) -> Known:
+    value = node.attributes.get("value")
+    if value is None or value.type != ir.AttributeType.TENSOR:
+        raise Internal("a Constant node that import should have turned into an initializer")
+    return known_of_tensor(value.as_tensor(), f"the value of '{node.name}'")
+
+
+def unsupported_operator(node: ir.Node) -> UnsupportedOperator:
+    """The error for an operator that no file of ours describes."""
+    names = [op.name for op in catalog.all_operators() if op.domain == node.domain]
+    near = nearest(node.op_type, names) if len(names) > 12 else ""
+    full = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return UnsupportedOperator(
+        f"operator {full} is not supported",
+        hint=near or "cuvil check lists all nodes that a model needs and Cuvil lacks",
+    )
+
+
+@lru_cache(maxsize=1024)
+def _signature(infer: Infer) -> tuple[int | None, frozenset[str] | None]:
+    """(most operands, attribute names); None where any are taken."""
+    parameters = list(inspect.signature(infer).parameters.values())[1:]
+    kinds = inspect.Parameter
+    names = {p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
+    open_names = any(p.kind == kinds.VAR_KEYWORD for p in parameters)
+    open_count = any(p.kind == kinds.VAR_POSITIONAL for p in parameters)
+    positional = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    return None if open_count else len(positional), None if open_names else frozenset(names)
+
+
+def _check_call(infer: Infer, node: ir.Node, count: int, attributes: Mapping[str, Any]) -> None:
+    most, names = _signature(infer)
+    if most is not None and count > most:
+        raise InvalidModel(f"{node.op_type} has {count} operands, at most {most} are defined")
+    unknown = [] if names is None else sorted(set(attributes) - names)
+    if unknown:
+        raise UnsupportedAttribute(
+            f"{node.op_type} has the attribute {', '.join(unknown)}, which is not supported",
+            hint=nearest(unknown[0], names or ()),
+        )
+
+
+# What must be computed --------------------------------------------------------------------------------
+
+
+def is_shape_operand(node: ir.Node, index: int, known: Known | None) -> bool:
+    """Whether a kernel for the node has no need of this operand's elements."""
+    if node.domain != "":
+        return False
+    if node.op_type in SHAPE_READERS:
+        return True
+    if known is None or (known.contents is None and known.constant is None):
+        return False
+    return index in SHAPE_OPERANDS.get(node.op_type, ())
+
+
+def needed_nodes(model: ir.Model, inference: Inference) -> set[ir.Node]:
+    """Nodes, of all levels, whose values some kernel or output reads; the rest only computes shapes."""
+    needed: set[ir.Node] = set()
+    seen: set[ir.Value] = set()
+    waiting = list(model.graph.outputs)
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is None:
+            continue
+        needed.add(node)
+        waiting += _data_operands(node, model, inference, needed)
+    return needed
+
+
+def _data_operands(
+    node: ir.Node, model: ir.Model, inference: Inference, needed: set[ir.Node]
+) -> list[ir.Value]:
+    function = model.functions.get(node.op_identifier())
+    if function is not None:
+        return _call_operands(function, node, model, inference, needed)
+    if (node.domain, node.op_type) == ("", "If") and node in inference.decided:
+        return list(node.attributes[inference.decided[node]].as_graph().outputs)
+    read = [
+        value
+        for index, value in enumerate(node.inputs)
+        if value is not None and not is_shape_operand(node, index, inference.known.get(value))
+    ]
+    for name in sorted(node.attributes):
+        if node.attributes[name].type == ir.AttributeType.GRAPH:
+            read += node.attributes[name].as_graph().outputs
+    return read
+
+
+def _call_operands(
+    function: ir.Function, call: ir.Node, model: ir.Model, inference: Inference, needed: set[ir.Node]
+) -> list[ir.Value]:
+    formals = dict(zip(function.inputs, call.inputs))
+    seen: set[ir.Value] = set()
+    read: list[ir.Value] = []
+    waiting = list(function.outputs)
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        actual = formals.get(value)
+        node = value.producer()
+        if actual is not None:
+            read.append(actual)
+        elif node is not None:
+            needed.add(node)
+            waiting += _data_operands(node, model, inference, needed)
+    return read
