@@ -94,7 +94,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Stop the run with an error unless `left == right` (`relation` `==`) or `left <= right` (`<=`)."""
+    """Stop the run with an error unless `left relation right` holds; the relation is `==`, `!=` or `<=`."""
 
     left: IntExpr
     right: IntExpr

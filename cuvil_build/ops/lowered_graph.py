@@ -8,6 +8,7 @@ from typing import Union
 
 import numpy as np
 
+from cuvil_build.cuir.dims import FreeDim
 from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import IntExpr, maximum, product
 from cuvil_build.kernel.lowered import LoweredRegion
@@ -41,7 +42,7 @@ class GraphValue:
 class GraphGuard:
     left: IntExpr
     relation: str
-    """`==` or `<=`."""
+    """`==`, `!=` or `<=`."""
     right: IntExpr
     message: str
 
@@ -104,9 +105,11 @@ class LoweredGraph:
     inputs: tuple[str, ...]
     body: Body
     """Its outputs are the graph's."""
-    bounds: Mapping[str, tuple[int, int | None]]
-    """Of every free dim."""
-    typical: Mapping[str, tuple[int, ...]]
+    dims: Mapping[str, FreeDim]
+
+    def reference_sizes(self) -> dict[str, int]:
+        """The size of each free dim that memory is planned for: its largest, or a typical one."""
+        return {d.name: _reference_size(d) for d in self.dims.values()}
 
     def branches(self) -> Iterator[BranchItem]:
         """Every branch, outer ones first."""
@@ -119,6 +122,12 @@ class LoweredGraph:
             for symbol, then_value, else_value in branch.locals:
                 limits[symbol] = maximum(then_value.substitute(limits), else_value.substitute(limits))
         return expr.substitute(limits)
+
+
+def _reference_size(dim: FreeDim) -> int:
+    if dim.spec.maximum is not None:
+        return dim.spec.maximum
+    return max((*dim.spec.typical, dim.spec.minimum, 1))
 
 
 def _branches(body: Body) -> Iterator[BranchItem]:

@@ -1,0 +1,340 @@
+"""From a lowered graph, its memory plan and a target to the module plan and its packed weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cuvil_build.codegen.kernels import EmittedKernel
+from cuvil_build.codegen.plan import (
+    Branch,
+    BufferSpec,
+    Call,
+    Copy,
+    Guard,
+    Instruction,
+    KernelSpec,
+    LocalSymbol,
+    ModulePlan,
+    SetSymbol,
+    SymbolSpec,
+    TensorSpec,
+)
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.errors import NotYet
+from cuvil_build.kernel.expr import Buffer
+from cuvil_build.kernel.nest import Nest
+from cuvil_build.kernel.packing import Packing, pack
+from cuvil_build.memory.blocks import MemoryPlan
+from cuvil_build.memory.liveness import CopyOut, Place, Storage, inner_name
+from cuvil_build.ops.lowered_graph import (
+    AliasItem,
+    Body,
+    BranchItem,
+    GraphGuard,
+    GraphValue,
+    GuardItem,
+    Item,
+    LoweredGraph,
+    RegionItem,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBlock:
+    """One block of the weights file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+    nbytes: int
+    data: Callable[[], np.ndarray]
+    """One-dimensional, contiguous; made when asked for, so that only one block is in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A module plan whose weight buffers still hold block numbers instead of offsets."""
+
+    plan: ModulePlan
+    weights: tuple[WeightBlock, ...]
+
+    def with_weights(self, offsets: Sequence[int], nbytes: int, digest: bytes, id_offset: int) -> ModulePlan:
+        """The plan for a weights file that holds the blocks at these offsets."""
+        buffers = tuple(
+            replace(b, offset=IntExpr.of(offsets[b.offset.value])) if b.place == "weight" else b
+            for b in self.plan.buffers
+        )
+        return replace(
+            self.plan, buffers=buffers, weights_nbytes=nbytes, weights_id=digest, weights_id_offset=id_offset
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleNames:
+    """What the graph does not know about the module."""
+
+    model: str
+    target: str
+    version: str
+    digest: str
+    features: tuple[str, ...] = ()
+
+
+def assemble(
+    graph: LoweredGraph,
+    storage: Storage,
+    memory: MemoryPlan,
+    emit: Callable[[Nest], EmittedKernel],
+    names: ModuleNames,
+) -> Assembled:
+    """`emit` turns a nest into a kernel of the target."""
+    assembler = _Assembler(graph, storage, memory, emit)
+    body = (*assembler.multiples(), *assembler.body(graph.body, ""))
+    inputs = _tensors(graph, graph.inputs, "input", assembler)
+    outputs = _tensors(graph, graph.body.outputs, "output", assembler)
+    limits = {d.name: d.spec.maximum for d in graph.dims.values()}
+    known = {n: m for n, m in limits.items() if m is not None}
+    plan = ModulePlan(
+        name=names.model,
+        target=names.target,
+        version=names.version,
+        digest=names.digest,
+        inputs=inputs,
+        outputs=outputs,
+        symbols=tuple(
+            SymbolSpec(
+                d.name,
+                d.spec.minimum,
+                d.spec.maximum,
+                (graph.inputs.index(d.source[0]), d.source[1]),
+                d.original,
+            )
+            for _, d in sorted(graph.dims.items())
+        ),
+        locals=tuple(
+            LocalSymbol(symbol, 0, None) for branch in graph.branches() for symbol, _, _ in branch.locals
+        ),
+        buffers=tuple(assembler.buffers),
+        kernels=tuple(assembler.kernels),
+        body=body,
+        arena=memory.arena,
+        arena_max=_largest(memory, known) if len(known) == len(limits) else None,
+        weights_nbytes=0,
+        weights_id=bytes(32),
+        weights_id_offset=0,
+        offsets=memory.definitions,
+        features=names.features,
+    )
+    return Assembled(plan, tuple(assembler.weights))
+
+
+def _largest(memory: MemoryPlan, sizes: dict[str, int]) -> int:
+    values = dict(sizes)
+    for name, expr in memory.definitions:
+        values[name] = expr.evaluate(values)
+    return memory.arena.evaluate(values)
+
+
+def identifiers(names: Iterable[str]) -> dict[str, str]:
+    """A C identifier for every name; clashes get a number."""
+    taken: set[str] = set()
+    found: dict[str, str] = {}
+    for name in names:
+        stem = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
+        stem = f"t_{stem}" if stem[0].isdigit() or stem in _C_KEYWORDS else stem
+        stem = stem[:48]
+        candidate, number = stem, 2
+        while candidate in taken:
+            candidate, number = f"{stem}_{number}", number + 1
+        taken.add(candidate)
+        found[name] = candidate
+    return found
+
+
+_C_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
+    "while ctx in out".split()
+)
+
+
+def _tensors(
+    graph: LoweredGraph, values: Sequence[str], place: str, assembler: _Assembler
+) -> tuple[TensorSpec, ...]:
+    names = identifiers(values)
+    return tuple(
+        TensorSpec(
+            name,
+            names[name],
+            graph.values[name].dtype,
+            graph.values[name].shape,
+            assembler.port(place, i, graph.values[name]),
+        )
+        for i, name in enumerate(values)
+    )
+
+
+@dataclass
+class _Assembler:
+    graph: LoweredGraph
+    storage: Storage
+    memory: MemoryPlan
+    emit: Callable[[Nest], EmittedKernel]
+    buffers: list[BufferSpec] = field(default_factory=list)
+    kernels: list[KernelSpec] = field(default_factory=list)
+    weights: list[WeightBlock] = field(default_factory=list)
+    _buffer_ids: dict[tuple[str, IntExpr], int] = field(default_factory=dict)
+    _kernel_ids: dict[str, int] = field(default_factory=dict)
+    _weight_ids: dict[tuple[str, Packing | None], int] = field(default_factory=dict)
+
+    # Buffers -------------------------------------------------------------------------------------
+
+    def port(self, place: str, number: int, value: GraphValue) -> int:
+        return self._buffer(place, IntExpr.of(number), value.name, value.nbytes)
+
+    def _buffer(self, place: str, offset: IntExpr, name: str, nbytes: IntExpr) -> int:
+        key = (f"{place}:{nbytes}" if place == "arena" else place, offset)
+        if key not in self._buffer_ids:
+            self._buffer_ids[key] = len(self.buffers)
+            self.buffers.append(BufferSpec(name, nbytes, place, offset))
+        return self._buffer_ids[key]
+
+    def value_buffer(self, name: str) -> int:
+        value = self.graph.values[name]
+        place = self.storage.places[name]
+        if place.kind == "constant":
+            return self._weight(name, None)
+        return self._placed(place, name, value.nbytes)
+
+    def _placed(self, place: Place, name: str, nbytes: IntExpr) -> int:
+        if place.kind == "arena":
+            return self._buffer("arena", self.memory.offsets[place.block], name, nbytes)
+        return self._buffer(place.kind, IntExpr.of(place.number), name, nbytes)
+
+    def _weight(self, name: str, packing: Packing | None) -> int:
+        value = self.graph.values[name]
+        assert value.constant is not None
+        key = (value.digest or name, packing)
+        if key not in self._weight_ids:
+            self._weight_ids[key] = len(self.weights)
+            self.weights.append(_weight_block(value, packing, len(self.weights)))
+        number = self._weight_ids[key]
+        return self._buffer("weight", IntExpr.of(number), name, IntExpr.of(self.weights[number].nbytes))
+
+    # Instructions --------------------------------------------------------------------------------
+
+    def multiples(self) -> tuple[Instruction, ...]:
+        """Guards of dims that must be multiples of a number."""
+        return tuple(
+            Guard(
+                IntExpr.of(d.name) % d.spec.multiple_of,
+                IntExpr.of(0),
+                "==",
+                f"dim '{d.original or d.name}' must be a multiple of {d.spec.multiple_of}",
+            )
+            for _, d in sorted(self.graph.dims.items())
+            if d.spec.multiple_of > 1
+        )
+
+    def body(self, body: Body, key: str) -> tuple[Instruction, ...]:
+        found: list[Instruction] = []
+        for item in body.items:
+            found += self.item(item)
+        for copy in self.storage.copies.get(key, ()):
+            found.append(self.copy(copy))
+        return tuple(found)
+
+    def item(self, item: Item) -> Iterable[Instruction]:
+        yield from _guards(item.guards)
+        if isinstance(item, RegionItem):
+            yield from self.region(item)
+        elif isinstance(item, BranchItem):
+            yield self.branch(item)
+        else:
+            assert isinstance(item, (AliasItem, GuardItem))
+
+    def branch(self, item: BranchItem) -> Branch:
+        sides = []
+        for side, body, which in (("then", item.then_body, 1), ("else", item.else_body, 2)):
+            settings: list[Instruction] = [SetSymbol(entry[0], entry[which]) for entry in item.locals]
+            # Results are sized by the local dims, so these are set before anything writes a result.
+            inner = self.body(body, f"{item.name}/{side}")
+            sides.append((*settings, *inner))
+        return Branch(self.value_buffer(item.condition), sides[0], sides[1], item.name)
+
+    def copy(self, copy: CopyOut) -> Copy:
+        source = self.graph.values[copy.source]
+        if not source.is_row_major:
+            raise NotYet(f"value '{copy.source}' is a result that nothing stores in row-major order")
+        if copy.result.startswith("output "):
+            target = self._buffer("output", IntExpr.of(int(copy.result[7:])), copy.source, source.nbytes)
+        else:
+            target = self.value_buffer(copy.result)
+        return Copy(self.value_buffer(copy.source), target, source.nbytes)
+
+    def region(self, item: RegionItem) -> Iterable[Instruction]:
+        bound = dict(zip((b.name for b in item.region.inputs), item.operands, strict=True))
+        bound |= dict(zip((b.name for b in item.region.outputs), item.results, strict=True))
+        for nest in item.region.nests:
+            kernel = self.emit(nest)
+            buffers = tuple(self.region_buffer(item, bound, b, kernel) for b in kernel.buffers)
+            comment = ", ".join(nest.nodes or item.nodes)
+            yield Call(self.kernel(kernel.spec), buffers, kernel.dims, comment)
+
+    def region_buffer(
+        self, item: RegionItem, bound: dict[str, str], buffer: Buffer, kernel: EmittedKernel
+    ) -> int:
+        if buffer.role == "inner":
+            name = inner_name(item.name, buffer.name)
+            nbytes = _nbytes(buffer)
+            return self._placed(self.storage.places[name], name, nbytes)
+        value = bound[buffer.name]
+        if buffer.name in kernel.packings:
+            return self._weight(value, kernel.packings[buffer.name])
+        return self.value_buffer(value)
+
+    def kernel(self, spec: KernelSpec) -> int:
+        if spec.symbol not in self._kernel_ids:
+            self._kernel_ids[spec.symbol] = len(self.kernels)
+            self.kernels.append(spec)
+        return self._kernel_ids[spec.symbol]
+
+
+def _nbytes(buffer: Buffer) -> IntExpr:
+    total = IntExpr.of(buffer.dtype.nbytes)
+    for dim in buffer.shape:
+        total = total * dim
+    return total
+
+
+def _guards(guards: Iterable[GraphGuard]) -> Iterable[Instruction]:
+    return (Guard(g.left, g.right, g.relation, g.message) for g in guards)
+
+
+def _weight_block(value: GraphValue, packing: Packing | None, number: int) -> WeightBlock:
+    constant = value.constant
+    assert constant is not None
+    layout = "row-major"
+    count = constant.size
+    if packing is not None:
+        layout = f"panels of {packing.width} columns"
+        count = packing.count
+
+    def data() -> np.ndarray:
+        if packing is not None:
+            return pack(constant, packing)
+        return np.ascontiguousarray(constant.transpose(value.order)).reshape(-1)
+
+    return WeightBlock(
+        f"{number}:{value.name}",
+        value.dtype.name,
+        tuple(constant.shape),
+        layout,
+        count * value.dtype.nbytes,
+        data,
+    )
