@@ -262,7 +262,9 @@ def _env_reads(
     keys = {name: tuple(sorted({dotted(p) for p in used})) for name, used in expansion.used_by.items()}
     for name in (name for name in environ if name.startswith(layer.ENV_PREFIX)):
         env[name] = environ[name]
-        keys[name] = tuple(sorted(dotted(p) for p, o in merged.origins.items() if o.text == name))
+        mine = {p for p, origin in merged.origins.items() if origin.text == name}
+        parents = {p[:-1] for p in mine}
+        keys[name] = tuple(sorted(dotted(p) for p in mine - parents))
     return dict(sorted(env.items())), dict(sorted(keys.items()))
 
 

@@ -2,7 +2,7 @@
 
 A case is a folder `<error-name>` or `<error-name>--<what>`: `command.txt` holds a command line without
 `cuvil` (NAME=value words in front go to the environment; without the file it is `config`), `expected.txt`
-the text on stderr and the exit code. `pytest --update-golden` is not needed: write the text you want first.
+the text on stderr and the exit code.
 """
 
 from __future__ import annotations
