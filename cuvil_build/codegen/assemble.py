@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from cuvil_build.codegen.c_names import unique_identifiers
 from cuvil_build.codegen.kernels import EmittedKernel
 from cuvil_build.codegen.plan import (
     Branch,
@@ -140,37 +140,14 @@ def _largest(memory: MemoryPlan, sizes: dict[str, int]) -> int:
     return memory.arena.evaluate(values)
 
 
-def identifiers(names: Iterable[str]) -> dict[str, str]:
-    """A C identifier for every name; clashes get a number."""
-    taken: set[str] = set()
-    found: dict[str, str] = {}
-    for name in names:
-        stem = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
-        stem = f"t_{stem}" if stem[0].isdigit() or stem in _C_KEYWORDS else stem
-        stem = stem[:48]
-        candidate, number = stem, 2
-        while candidate in taken:
-            candidate, number = f"{stem}_{number}", number + 1
-        taken.add(candidate)
-        found[name] = candidate
-    return found
-
-
-_C_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
-    "while ctx in out".split()
-)
-
-
 def _tensors(
     graph: LoweredGraph, values: Sequence[str], place: str, assembler: _Assembler
 ) -> tuple[TensorSpec, ...]:
-    names = identifiers(values)
+    names = unique_identifiers(values)
     return tuple(
         TensorSpec(
             name,
-            names[name],
+            names[i],
             graph.values[name].dtype,
             graph.values[name].shape,
             assembler.port(place, i, graph.values[name]),
@@ -262,9 +239,8 @@ class _Assembler:
         sides = []
         for side, body, which in (("then", item.then_body, 1), ("else", item.else_body, 2)):
             settings: list[Instruction] = [SetSymbol(entry[0], entry[which]) for entry in item.locals]
-            # Results are sized by the local dims, so these are set before anything writes a result.
-            inner = self.body(body, f"{item.name}/{side}")
-            sides.append((*settings, *inner))
+            # A branch sizes its results by its own dims; the local ones may build on those of inner branches.
+            sides.append((*self.body(body, f"{item.name}/{side}"), *settings))
         return Branch(self.value_buffer(item.condition), sides[0], sides[1], item.name)
 
     def copy(self, copy: CopyOut) -> Copy:
