@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from cuvil_build.cli.commands import doctor
 from cuvil_build.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -24,8 +23,8 @@ def test_a_required_tool_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch, 
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(doctor.metadata, "version", missing)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "pip install ziglang" in out
