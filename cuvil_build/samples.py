@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -137,7 +138,7 @@ def _read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, n
         if version not in readers:
             raise InvalidSamples(f"array '{name}' has .npy version {version}, known are 1.0 and 2.0")
         return readers[version](stream, max_header_size=MAX_HEADER_BYTES)
-    except (ValueError, SyntaxError, TypeError) as error:
+    except (ValueError, SyntaxError, TypeError, tokenize.TokenError) as error:
         raise InvalidSamples(f"array '{name}' has a damaged header: {str(error).splitlines()[0]}") from None
 
 

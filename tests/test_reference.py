@@ -1,0 +1,275 @@
+"""The yardstick itself: engines, comparison, the first departure, the float64 decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from cuvil_build.errors import CuvilError
+from cuvil_build.reference import (
+    MeaninglessTolerance,
+    Reference,
+    ReferenceFailed,
+    Tolerance,
+    UnknownValue,
+    compare,
+    decide_float64,
+    first_departure,
+    reference_source,
+    run_reference,
+    trusted_outputs,
+)
+
+FIXTURES = Path(__file__).parent / "fixtures"
+X = np.linspace(-2, 2, 60, dtype=np.float32).reshape(3, 20)
+
+
+def parse(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
+    onnx.checker.check_model(model)
+    return model
+
+
+def chain() -> onnx.ModelProto:
+    return parse(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 4] x) => (float[n, 4] y) <float[4] w = {1, 2, 3, 4}>
+        { a = Mul(x, w)  b = Exp(a)  y = Relu(b) }"""
+    )
+
+
+def test_path_proto_and_ir_give_the_same() -> None:
+    path = FIXTURES / "mlp.onnx"
+    results = [run_reference(model, {"x": X}) for model in (path, onnx.load(path), ir.load(path))]
+    assert {r.engine for r in results} == {"onnxruntime"}
+    for result in results:
+        np.testing.assert_array_equal(result.outputs["y"], results[0].outputs["y"])
+
+
+def test_running_leaves_the_model_as_it_was() -> None:
+    model = ir.load(FIXTURES / "mlp.onnx")
+    before = {name: value.const_value for name, value in model.graph.initializers.items()}
+    run_reference(model, {"x": X}, ["y"])
+    assert {n: id(v.const_value) for n, v in model.graph.initializers.items()} == {
+        n: id(tensor) for n, tensor in before.items()
+    }
+    assert [v.name for v in model.graph.outputs] == ["y"]
+
+
+def test_intermediates_inputs_and_initializers_can_be_asked_for() -> None:
+    x = np.ones((2, 4), np.float32)
+    result = run_reference(chain(), {"x": x}, ["a", "w", "x", "y"])
+    assert list(result.outputs) == ["a", "w", "x", "y"]
+    np.testing.assert_allclose(result.outputs["a"], x * [1, 2, 3, 4])
+    np.testing.assert_array_equal(result.outputs["w"], [1, 2, 3, 4])
+
+
+def test_large_initializers_are_handed_over_in_memory() -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    value = ir.Value(name="w", const_value=ir.tensor(weight, name="w"))
+    x = ir.Value(name="x", shape=ir.Shape(["n", 64]), type=ir.TensorType(ir.DataType.FLOAT))
+    node = ir.node("MatMul", [x, value])
+    node.outputs[0].name = "y"
+    node.outputs[0].type, node.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(["n", 64])
+    graph = ir.Graph([x], node.outputs, nodes=[node], initializers=[value], opset_imports={"": 17}, name="g")
+    feeds = np.eye(64, dtype=np.float32)[:3]
+    result = run_reference(ir.Model(graph, ir_version=8), {"x": feeds})
+    assert result.engine == "onnxruntime"
+    np.testing.assert_array_equal(result.outputs["y"], weight[:3])
+
+
+def test_int4_weights_are_run() -> None:
+    weight = helper.make_tensor("w", TensorProto.INT4, [4096], list(np.arange(4096) % 16 - 8))
+    scale = numpy_helper.from_array(np.array(0.5, np.float32), "s")
+    graph = helper.make_graph(
+        [helper.make_node("DequantizeLinear", ["w", "s"], ["d"]), helper.make_node("Add", ["x", "d"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4096])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4096])],
+        [weight, scale],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    result = run_reference(model, {"x": np.zeros(4096, np.float32)})
+    np.testing.assert_array_equal(result.outputs["y"], (np.arange(4096) % 16 - 8) * np.float32(0.5))
+
+
+def test_evaluator_stands_in_and_is_named() -> None:
+    model = parse(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (bfloat16[3] x) => (float[3] y) { a = Add(x, x)  y = Cast <to = 1> (a) }"""
+    )
+    import ml_dtypes
+
+    result = run_reference(model, {"x": np.array([1, 2, 3], ml_dtypes.bfloat16)})
+    assert result.engine == "onnx evaluator"
+    np.testing.assert_array_equal(result.outputs["y"], np.array([2, 4, 6], np.float32))
+
+
+def test_optimised_run_says_so() -> None:
+    assert run_reference(chain(), {"x": np.ones((1, 4), np.float32)}, optimised=True).engine.endswith(
+        "optimised"
+    )
+
+
+def test_wrong_feeds_name_what_is_missing_and_unknown() -> None:
+    with pytest.raises(ReferenceFailed, match="lacks x and has unknown z; the graph takes x"):
+        run_reference(chain(), {"z": X})
+
+
+def test_wrong_shape_is_our_error() -> None:
+    with pytest.raises(ReferenceFailed, match="onnxruntime can't run"):
+        run_reference(chain(), {"x": np.ones((2, 5), np.float32)})
+
+
+def test_unknown_value_is_named() -> None:
+    with pytest.raises(UnknownValue, match="'nope'"):
+        run_reference(chain(), {"x": np.ones((2, 4), np.float32)}, ["nope"])
+
+
+def test_operator_that_nobody_knows_is_refused() -> None:
+    node = helper.make_node("Nonsense", ["x"], ["y"], domain="nowhere")
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node], "g", [info("x", TensorProto.FLOAT, [1])], [info("y", TensorProto.FLOAT, [1])]
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("nowhere", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    with pytest.raises(CuvilError, match="onnxruntime refuses"):
+        run_reference(model, {"x": np.ones(1, np.float32)})
+
+
+def test_one_reference_runs_many_inputs() -> None:
+    reference = Reference(chain(), values=["b"])
+    for rows in (1, 3):
+        x = np.full((rows, 4), 0.5, np.float32)
+        assert reference.run({"x": x}, ["b"]).outputs["b"].shape == (rows, 4)
+
+
+def floats(*values: float) -> dict[str, Any]:
+    return {"y": np.array(values, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "said"),
+    [
+        (floats(1.0, 100.009), floats(1.0, 100.0), ""),
+        (floats(1.02, 100.0), floats(1.0, 100.0), "error 0.0002 of the magnitude 100"),
+        (floats(np.nan, 1.0), floats(np.nan, 1.0), ""),
+        (floats(1.0, np.nan), floats(np.nan, 1.0), "2 NaN or Inf in other places"),
+        (floats(np.inf, 1.0), floats(np.inf, 1.0), ""),
+        (floats(-np.inf, 1.0), floats(np.inf, 1.0), "1 NaN or Inf in other places"),
+        (floats(0.0, 0.0), floats(0.0, 0.0), ""),
+        (floats(0.0, 1e-3), floats(0.0, 0.0), "error 1e"),
+        (floats(1.0), floats(1.0, 1.0), "has shape (1,), expected (2,)"),
+        ({"y": np.array([1.0])}, floats(1.0), "is float64, expected float32"),
+        ({}, floats(1.0), "is missing"),
+        ({**floats(1.0), "z": np.ones(1)}, floats(1.0), "z: is not a value of the reference"),
+        (
+            {"y": np.array([1, 2, 4])},
+            {"y": np.array([1, 2, 3])},
+            "1 of 3 elements differ, first at (2,): 4 for 3",
+        ),
+        ({"y": np.array([True])}, {"y": np.array([False])}, "1 of 1 elements differ"),
+        ({"y": np.zeros((0, 3), np.float32)}, {"y": np.zeros((0, 3), np.float32)}, ""),
+        ({"y": np.array(2.0, np.float32)}, {"y": np.array(1.0, np.float32)}, "error 1 of"),
+    ],
+)
+def test_compare(have: dict[str, Any], want: dict[str, Any], said: str) -> None:
+    result = compare(have, want)
+    assert result.passed is (said == "")
+    assert said in result.describe()
+
+
+def test_worst_is_the_largest_relative_error() -> None:
+    result = compare(floats(1.0, 100.001), floats(1.0, 100.0))
+    assert result.worst == pytest.approx(1e-5, rel=0.05)
+    assert compare(floats(np.nan), floats(1.0)).worst == float("inf")
+
+
+@pytest.mark.parametrize("limit", [1.0, 100.0, -1e-3, float("nan")])
+def test_meaningless_tolerance_is_refused(limit: float) -> None:
+    with pytest.raises(MeaninglessTolerance):
+        Tolerance(limit)
+
+
+def test_first_departure_is_the_first_in_order() -> None:
+    model = chain()
+    feeds = {"x": np.full((2, 4), 0.5, np.float32)}
+    honest = reference_source(model, feeds)
+
+    def wrong(names: Sequence[str]) -> Mapping[str, Any]:
+        values = dict(honest(names))
+        return {n: v * np.float32(1.01) if n in ("b", "y") else v for n, v in values.items()}
+
+    found = first_departure(model, wrong, honest, at_once=1)
+    assert found is not None
+    assert (found.difference.name, found.op) == ("b", "Exp")
+    assert "have float32[2, 4] from" in str(found)
+    assert first_departure(model, honest, honest) is None
+
+
+def test_values_that_one_side_lacks_are_skipped() -> None:
+    model = chain()
+    honest = reference_source(model, {"x": np.ones((1, 4), np.float32)})
+
+    def only_y(names: Sequence[str]) -> Mapping[str, Any]:
+        return {n: v + 1 for n, v in honest(names).items() if n == "y"}
+
+    found = first_departure(model, only_y, honest)
+    assert found is not None and found.difference.name == "y"
+
+
+def test_float64_shows_which_answer_is_right() -> None:
+    # 1e8 + 1 - 1e8 is 0 in float32 and 1 in float64.
+    model = parse(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1] x) => (float[1] y) <float[1] big = {1.0e8}> { a = Add(x, big)  y = Sub(a, big) }"""
+    )
+    feeds = {"x": np.ones(1, np.float32)}
+    assert run_reference(model, feeds).outputs["y"][0] == 0
+    decided = decide_float64(model, feeds)
+    assert decided.outputs["y"].dtype == np.float32
+    assert decided.outputs["y"][0] == 1
+    assert decided.engine.endswith("in float64")
+
+
+@pytest.mark.parametrize("name", ["mlp", "residual", "if_scalar", "lstm", "layernorm_gelu"])
+def test_float64_agrees_with_float32_on_the_fixtures(name: str, fixture_feeds: Any) -> None:
+    feeds = fixture_feeds(name)
+    path = FIXTURES / f"{name}.onnx"
+    result = compare(run_reference(path, feeds).outputs, decide_float64(path, feeds).outputs)
+    assert result.passed, result.describe()
+
+
+def test_trusted_outputs_are_the_plain_ones_where_nobody_objects() -> None:
+    feeds = {"x": X}
+    yardstick = trusted_outputs(FIXTURES / "mlp.onnx", feeds)
+    assert yardstick.engine == "onnxruntime" and not yardstick.note
+    np.testing.assert_array_equal(
+        yardstick.outputs["y"], run_reference(FIXTURES / "mlp.onnx", feeds).outputs["y"]
+    )
+
+
+def test_float64_decides_where_the_optimised_run_departs(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cuvil_build.reference as module
+
+    plain = module.run_reference
+
+    def bent(model: Any, feeds: Any, outputs: Any = None, *, optimised: bool = False) -> Any:
+        result = plain(model, feeds, outputs, optimised=optimised)
+        if optimised:
+            result.outputs["y"] = result.outputs["y"] * np.float32(1.001)
+        return result
+
+    monkeypatch.setattr(module, "run_reference", bent)
+    yardstick = trusted_outputs(FIXTURES / "mlp.onnx", {"x": X})
+    assert yardstick.engine.endswith("in float64")
+    assert "float64 decides" in yardstick.note
+    assert yardstick.optimised_difference == pytest.approx(1e-3, rel=0.01)
