@@ -1,0 +1,55 @@
+"""Integer expressions as C text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cuvil_build.cuir.int_expr import Atom, IntExpr, Monomial, Symbol
+
+_FUNCTIONS = {
+    "floordiv": "cuvil_floordiv",
+    "mod": "cuvil_mod",
+    "min": "cuvil_min",
+    "max": "cuvil_max",
+}
+"""Static inline functions of cuvil_rt.h; they round down as IntExpr does."""
+
+
+def int_expr_to_c(expr: IntExpr, names: Mapping[str, str]) -> str:
+    """An int64_t expression; `names` gives the C text of each symbol (KeyError for a missing one).
+
+    The text needs no parentheses of its own only where it is a whole argument or right-hand side.
+    """
+    if not expr.terms:
+        return "0"
+    text = ""
+    for monomial, coefficient in expr.terms:
+        sign = "-" if coefficient < 0 else "+"
+        text += f" {sign} {_term(monomial, abs(coefficient), names)}"
+    return text[3:] if text.startswith(" + ") else "-" + text[3:]
+
+
+def c_number(value: int) -> str:
+    """A literal of type int64_t where int would not hold it."""
+    if -(2**31) < value < 2**31:
+        return str(value)
+    assert -(2**63) < value < 2**63, f"{value} does not fit 64 bits"
+    return f"INT64_C({value})"
+
+
+def _term(monomial: Monomial, coefficient: int, names: Mapping[str, str]) -> str:
+    factors = [_atom(atom, names) for atom, power in monomial for _ in range(power)]
+    if coefficient != 1 or not factors:
+        factors.insert(0, c_number(coefficient))
+    return " * ".join(factors)
+
+
+def _atom(atom: Atom, names: Mapping[str, str]) -> str:
+    if isinstance(atom, Symbol):
+        return names[atom.name]
+    function = _FUNCTIONS[atom.function]
+    args = [int_expr_to_c(a, names) for a in atom.args]
+    text = args[0]
+    for arg in args[1:]:
+        text = f"{function}({text}, {arg})"
+    return text

@@ -1,0 +1,256 @@
+/* Opening and closing: where a context and its memory live, and the checks that come before a first run. */
+#include "cuvil_rt.h"
+#include "system.h"
+
+static const char NO_CONTEXT[] = "no context: the memory given or offered by the system does not hold one";
+
+static cuvil_options read_options(const void *options) {
+  cuvil_options own;
+  memset(&own, 0, sizeof own);
+  if (options) {
+    size_t size = ((const cuvil_options *)options)->size;
+    memcpy(&own, options, size < sizeof own ? size : sizeof own);
+  }
+  if (own.threads == 0) own.threads = 1;
+  return own;
+}
+
+static int32_t usable_threads(int32_t threads) {
+  return threads < 1 ? 1 : threads > CUVIL_MAX_THREADS ? CUVIL_MAX_THREADS : threads;
+}
+
+static void *take(uint8_t *base, size_t *used, size_t bytes) {
+  void *place = base ? base + *used : NULL;
+  *used += CUVIL_RT(align)(bytes);
+  return place;
+}
+
+/* The context with its tables; `base` NULL only measures. */
+static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *base) {
+  size_t used = 0;
+  cuvil_ctx *ctx = take(base, &used, sizeof(cuvil_ctx));
+  void *values = take(base, &used, model->value_count * sizeof(int64_t));
+  void *dims = take(base, &used, model->max_call_dims * sizeof(int64_t));
+  void *shapes = take(base, &used, model->shape_count * sizeof(int64_t));
+  void *pointers = take(base, &used, model->buffer_count * sizeof(void *));
+  void *arguments = take(base, &used, model->max_call_buffers * sizeof(void *));
+  void *pool = take(base, &used, CUVIL_RT(pool_bytes)(threads));
+  if (!base) return used;
+  memset(ctx, 0, sizeof *ctx);
+  ctx->model = model;
+  ctx->threads = 1;
+  ctx->values = values;
+  ctx->dims = dims;
+  ctx->shapes = shapes;
+  ctx->pointers = pointers;
+  ctx->arguments = arguments;
+  ctx->pool = pool; /* only a place until start_threads */
+  return used;
+}
+
+/* Arena, every output lent, scratch of every thread, for the largest dims; 0: no bound. */
+static size_t largest_work(const cuvil_model *model, int32_t threads) {
+  if (model->arena_max < 0 || model->scratch_max < 0) return 0;
+  size_t bytes = CUVIL_RT(align)((size_t)model->arena_max);
+  for (uint32_t i = 0; i < model->output_count; i++) {
+    if (model->outputs[i].nbytes_max < 0) return 0;
+    bytes += CUVIL_RT(align)((size_t)model->outputs[i].nbytes_max);
+  }
+  return bytes + (size_t)threads * CUVIL_RT(align)((size_t)model->scratch_max);
+}
+
+size_t CUVIL_RT(memory_bytes)(const cuvil_model *model, const void *options) {
+  int32_t threads = usable_threads(read_options(options).threads);
+  return CUVIL_ALIGN + lay_out_block(model, threads, NULL) + largest_work(model, threads);
+}
+
+static int check_options(cuvil_ctx *ctx, const cuvil_options *options) {
+  if (options->threads < 0 || options->threads > CUVIL_MAX_THREADS)
+    return CUVIL_RT(fail)(ctx, CUVIL_BAD_CALL, "threads is %d, allowed 0..%d", (int64_t)options->threads,
+                          (int64_t)CUVIL_MAX_THREADS);
+  return CUVIL_OK;
+}
+
+static int check_cpu(cuvil_ctx *ctx) {
+  const cuvil_model *model = ctx->model;
+  for (uint32_t i = 0; i < model->feature_count; i++)
+    if (!CUVIL_RT(cpu_has)(model->features[i]))
+      return CUVIL_RT(fail)(ctx, CUVIL_BAD_CPU, "this CPU (or its operating system) lacks '%s', which the module needs",
+                            model->features[i]);
+  return CUVIL_OK;
+}
+
+static int check_weights(cuvil_ctx *ctx, const char *what, size_t bytes) {
+  const cuvil_model *model = ctx->model;
+  if (bytes != model->weights_bytes)
+    return CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS, "%s: is %d bytes, expected %d: truncated, or of another module", what,
+                          (int64_t)bytes, (int64_t)model->weights_bytes);
+  if ((uintptr_t)ctx->weights % CUVIL_ALIGN)
+    return CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS, "%s: not aligned to %d bytes", what, (int64_t)CUVIL_ALIGN);
+  if (memcmp(ctx->weights + model->weights_id_offset, model->weights_id, 32) != 0)
+    return CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS, "%s: weights of another module (the id differs)", what);
+  return CUVIL_OK;
+}
+
+static void start_threads(cuvil_ctx *ctx, int32_t threads) {
+  void *place = ctx->pool;
+  ctx->pool = NULL;
+  if (threads > 1) ctx->pool = CUVIL_RT(pool_start)(place, threads);
+  ctx->threads = ctx->pool ? threads : 1;
+}
+
+static int finish(cuvil_ctx *ctx, int status) {
+  ctx->broken = status;
+  if (status) ctx->pool = NULL;
+  return status;
+}
+
+int CUVIL_RT(open_memory)(const cuvil_model *model, cuvil_ctx **out, const void *weights, size_t weights_bytes,
+                          void *memory, size_t bytes, const void *options) {
+  cuvil_options own = read_options(options);
+  int32_t threads = usable_threads(own.threads);
+  size_t block = lay_out_block(model, threads, NULL);
+  size_t skipped = (0 - (uintptr_t)memory) % CUVIL_ALIGN;
+  *out = NULL;
+  if (!memory || bytes < skipped + block) return CUVIL_NO_MEMORY;
+  uint8_t *base = (uint8_t *)memory + skipped;
+  cuvil_ctx *ctx = *out = (cuvil_ctx *)(void *)base;
+  lay_out_block(model, threads, base);
+  ctx->weights = weights;
+  ctx->work_source = CUVIL_WORK_GIVEN;
+  ctx->work = base + block;
+  ctx->work_bytes = bytes - skipped - block;
+  ctx->allocate = own.allocate;
+  ctx->user = own.user;
+  int status = check_options(ctx, &own);
+  if (!status) status = check_cpu(ctx);
+  if (!status && model->weights_bytes && !weights)
+    status = CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS, "weights is NULL; the module needs %d bytes of weights",
+                            (int64_t)model->weights_bytes);
+  if (!status && model->weights_bytes) status = check_weights(ctx, "weights in memory", weights_bytes);
+  if (!status) start_threads(ctx, threads);
+  return finish(ctx, status);
+}
+
+#if CUVIL_SYSTEM
+
+static void *map_memory(size_t bytes) {
+  if (!mmap || !munmap) return NULL;
+  void *memory = mmap(NULL, bytes, CUVIL_PROT_READ | CUVIL_PROT_WRITE,
+                      CUVIL_MAP_PRIVATE | CUVIL_MAP_ANONYMOUS | CUVIL_MAP_NORESERVE, -1, 0);
+  return (intptr_t)memory == -1 ? NULL : memory;
+}
+
+static int map_weights(cuvil_ctx *ctx, const char *path) {
+  if (!path)
+    return CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS,
+                          "weights path is NULL and no weights are embedded; the module needs %d bytes",
+                          (int64_t)ctx->model->weights_bytes);
+  if (!open || !close || !syscall) return CUVIL_RT(fail)(ctx, CUVIL_BAD_CALL, "this system has no files");
+  int file = open(path, CUVIL_O_RDONLY_CLOEXEC);
+  if (file < 0) return CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS, "%s: cannot open the weights file", path);
+  long bytes = syscall(CUVIL_SYS_LSEEK, (long)file, 0L, (long)CUVIL_SEEK_END);
+  int wrong = bytes < 0 || (uint64_t)bytes != ctx->model->weights_bytes;
+  void *memory = wrong ? NULL : mmap(NULL, (size_t)bytes, CUVIL_PROT_READ, CUVIL_MAP_PRIVATE, file, 0);
+  close(file);
+  if (wrong) return check_weights(ctx, path, bytes < 0 ? 0 : (size_t)bytes);
+  if ((intptr_t)memory == -1) return CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS, "%s: cannot map the weights file", path);
+  ctx->weights = memory;
+  ctx->weights_mapped = (size_t)bytes;
+  return check_weights(ctx, path, (size_t)bytes);
+}
+
+int CUVIL_RT(open)(const cuvil_model *model, cuvil_ctx **out, const char *path, const void *options) {
+  cuvil_options own = read_options(options);
+  int32_t threads = usable_threads(own.threads);
+  size_t block = lay_out_block(model, threads, NULL);
+  size_t page_rounded = (block + 4095) & ~(size_t)4095; /* scratch and arena start on a page */
+  size_t work = largest_work(model, threads);
+  *out = NULL;
+  /* Pages are reserved, not touched: a run uses only what its dims need. */
+  size_t bytes = page_rounded + work;
+  void *memory = map_memory(bytes);
+  if (!memory && work) {
+    work = 0; /* the largest dims don't fit; runs with smaller ones may */
+    bytes = page_rounded;
+    memory = map_memory(bytes);
+  }
+  if (!memory) return CUVIL_NO_MEMORY;
+  cuvil_ctx *ctx = *out = memory;
+  lay_out_block(model, threads, memory);
+  ctx->block_mapped = bytes;
+  ctx->work_source = CUVIL_WORK_GIVEN;
+  ctx->work = (uint8_t *)memory + page_rounded;
+  ctx->work_bytes = work;
+  ctx->allocate = own.allocate;
+  ctx->user = own.user;
+  if (work >= ((size_t)4 << 20) && syscall) syscall(CUVIL_SYS_MADVISE, memory, bytes, (long)CUVIL_MADV_HUGEPAGE);
+  int status = check_options(ctx, &own);
+  if (!status) status = check_cpu(ctx);
+  if (!status && model->weights_bytes) status = map_weights(ctx, path);
+  if (!status) start_threads(ctx, threads);
+  return finish(ctx, status);
+}
+
+static void unmap(void *memory, size_t bytes) { munmap(memory, bytes); }
+
+#else
+
+int CUVIL_RT(open)(const cuvil_model *model, cuvil_ctx **out, const char *path, const void *options) {
+  (void)model, (void)path, (void)options;
+  *out = NULL; /* no files here: open_memory */
+  return CUVIL_BAD_CALL;
+}
+
+#if defined(__wasm__)
+static void *map_memory(size_t bytes) {
+  size_t page = __builtin_wasm_memory_grow(0, (bytes + 65535) / 65536);
+  return page == (size_t)-1 ? NULL : (void *)(page * 65536);
+}
+#else
+static void *map_memory(size_t bytes) {
+  (void)bytes;
+  return NULL;
+}
+#endif
+
+static void unmap(void *memory, size_t bytes) { (void)memory, (void)bytes; }
+
+#endif
+
+static void release_work(cuvil_ctx *ctx) {
+  if (ctx->work_source == CUVIL_WORK_MAPPED) unmap(ctx->work_memory, ctx->work_memory_bytes);
+  if (ctx->work_source == CUVIL_WORK_ALLOCATED) ctx->allocate(ctx->user, ctx->work_memory, 0);
+  ctx->work_source = CUVIL_WORK_GIVEN;
+  ctx->work = NULL;
+  ctx->work_bytes = 0;
+}
+
+/* At least `bytes` of work memory; what was in it is lost when it grows. */
+int CUVIL_RT(reserve_work)(cuvil_ctx *ctx, size_t bytes) {
+  if (bytes <= ctx->work_bytes) return CUVIL_OK;
+  size_t had = ctx->work_bytes;
+  size_t asked = bytes + CUVIL_ALIGN;
+  release_work(ctx);
+  void *memory = ctx->allocate ? ctx->allocate(ctx->user, NULL, asked) : map_memory(asked);
+  if (!memory)
+    return CUVIL_RT(fail)(ctx, CUVIL_NO_MEMORY, "not enough memory: these dims need %d bytes, there are %d", (int64_t)bytes,
+                          (int64_t)had);
+  size_t skipped = (0 - (uintptr_t)memory) % CUVIL_ALIGN;
+  ctx->work_source = ctx->allocate ? CUVIL_WORK_ALLOCATED : CUVIL_WORK_MAPPED;
+  ctx->work_memory = memory;
+  ctx->work_memory_bytes = asked;
+  ctx->work = (uint8_t *)memory + skipped;
+  ctx->work_bytes = asked - skipped;
+  return CUVIL_OK;
+}
+
+const char *CUVIL_RT(error)(const cuvil_ctx *ctx) { return ctx ? ctx->error : NO_CONTEXT; }
+
+void CUVIL_RT(close)(cuvil_ctx *ctx) {
+  if (!ctx) return;
+  if (ctx->pool) CUVIL_RT(pool_stop)(ctx->pool);
+  release_work(ctx);
+  if (ctx->weights_mapped) unmap((void *)(uintptr_t)ctx->weights, ctx->weights_mapped);
+  if (ctx->block_mapped) unmap(ctx, ctx->block_mapped);
+}

@@ -1,0 +1,218 @@
+/* What generated code and the runtime agree on. Private: no user of a module includes this. */
+#ifndef CUVIL_RT_H_
+#define CUVIL_RT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dlpack.h"
+
+/* Runtime symbols carry the runtime's digest, so that models built by different versions link into
+   one program. */
+#define CUVIL_JOIN_(a, b, c) a##b##c
+#define CUVIL_JOIN(a, b, c) CUVIL_JOIN_(a, b, c)
+#define CUVIL_RT(name) CUVIL_JOIN(cuvil_rt_, CUVIL_RT_ID, _##name)
+#define CUVIL_HIDDEN __attribute__((visibility("hidden")))
+
+#if defined(__wasm__)
+#define CUVIL_EXPORT(name) __attribute__((visibility("default"), export_name(#name)))
+#else
+#define CUVIL_EXPORT(name) __attribute__((visibility("default")))
+#endif
+
+/* The same numbers as in the generated header. */
+enum {
+  CUVIL_OK = 0,
+  CUVIL_BAD_INPUT = 1,
+  CUVIL_BAD_OUTPUT = 2,
+  CUVIL_BAD_WEIGHTS = 3,
+  CUVIL_BAD_CPU = 4,
+  CUVIL_NO_MEMORY = 5,
+  CUVIL_BAD_CALL = 6,
+  CUVIL_BAD_DATA = 7
+};
+
+enum { CUVIL_EQUAL, CUVIL_UNEQUAL, CUVIL_AT_MOST };
+enum { CUVIL_MAX_THREADS = 64, CUVIL_ALIGN = 64, CUVIL_ERROR_BYTES = 512 };
+
+/* Computes the chunks begin <= c < end; chunks are independent of each other. */
+typedef void cuvil_kernel(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end, void *scratch);
+
+/* A number known at build time, or, where `value` >= 0, the run's values[value]. */
+typedef struct {
+  int64_t number;
+  int32_t value;
+} cuvil_number;
+
+typedef struct {
+  cuvil_number size;
+  const char *label; /* the dim's name in the model, or "" */
+} cuvil_dim;
+
+typedef struct {
+  const char *name;
+  uint8_t code;
+  uint8_t bits;
+  uint16_t rank;
+  uint32_t buffer;
+  const cuvil_dim *dims;
+  /* Outputs only. */
+  uint32_t direct; /* the kernels write into the caller's memory; else the run copies at its end */
+  cuvil_number nbytes;
+  int64_t nbytes_max; /* -1: no bound */
+} cuvil_tensor;
+
+/* A free dim; symbol s is values[s]. */
+typedef struct {
+  const char *label;
+  int64_t minimum;
+  int64_t maximum;
+  uint32_t input;
+  uint32_t axis;
+} cuvil_symbol;
+
+enum { CUVIL_PLACE_INPUT, CUVIL_PLACE_OUTPUT, CUVIL_PLACE_ARENA, CUVIL_PLACE_WEIGHT };
+
+typedef struct {
+  cuvil_number offset; /* bytes, or the index of the input or output */
+  uint32_t place;
+} cuvil_buffer;
+
+typedef struct {
+  uint16_t kernel;
+  uint16_t buffer_count;
+  uint16_t dim_count;
+  uint16_t dynamic; /* dims, chunks and work are indices of values, not numbers */
+  uint32_t buffers; /* first entry in call_buffers */
+  uint32_t dims;    /* first entry in call_dims (static) or call_values (dynamic) */
+  int64_t chunks;
+  int64_t work; /* scalar operations per chunk */
+} cuvil_call;
+
+typedef struct cuvil_ctx cuvil_ctx;
+
+typedef struct {
+  const char *name;
+  const cuvil_tensor *inputs;
+  const cuvil_tensor *outputs;
+  const cuvil_symbol *symbols;
+  const cuvil_buffer *buffers;
+  const cuvil_call *calls;
+  const uint32_t *call_buffers;
+  const int64_t *call_dims;
+  const uint32_t *call_values;
+  cuvil_kernel *const *kernels;
+  const char *const *features;
+  uint32_t input_count;
+  uint32_t output_count;
+  uint32_t symbol_count;
+  uint32_t buffer_count;
+  uint32_t value_count;
+  uint32_t feature_count;
+  uint32_t max_call_buffers;
+  uint32_t max_call_dims;
+  uint32_t shape_count; /* dims of all outputs together */
+  cuvil_number arena;
+  cuvil_number scratch; /* bytes per thread */
+  int64_t arena_max;    /* -1: no bound */
+  int64_t scratch_max;  /* -1: no bound */
+  uint64_t weights_bytes;
+  uint64_t weights_id_offset;
+  const uint8_t *weights_id; /* 32 bytes */
+  void (*compute)(int64_t *values); /* every value from the symbols */
+  int (*body)(cuvil_ctx *ctx);
+} cuvil_model;
+
+typedef void *cuvil_allocate(void *user, void *memory, size_t bytes);
+
+/* <model>_options of the generated header has the same layout; later versions only append. */
+typedef struct {
+  size_t size;
+  int32_t threads;
+  int32_t reserved;
+  cuvil_allocate *allocate;
+  void *user;
+} cuvil_options;
+
+typedef struct cuvil_pool cuvil_pool;
+
+enum { CUVIL_WORK_GIVEN, CUVIL_WORK_MAPPED, CUVIL_WORK_ALLOCATED };
+
+struct cuvil_ctx {
+  const cuvil_model *model;
+  int32_t broken; /* the status of an open that failed; every run repeats it */
+  int32_t threads;
+  const uint8_t *weights;
+  size_t weights_mapped; /* bytes to unmap */
+  size_t block_mapped;   /* bytes to unmap at `this` */
+  uint8_t *work;         /* arena, lent outputs, scratch of each thread */
+  size_t work_bytes;
+  void *work_memory; /* as it came from the system or from `allocate` */
+  size_t work_memory_bytes;
+  int32_t work_source;
+  int32_t reserved;
+  cuvil_allocate *allocate;
+  void *user;
+  uint8_t *scratch;
+  size_t scratch_stride;
+  cuvil_pool *pool; /* NULL: the caller's thread does everything */
+  void **pointers;  /* of every buffer, set by each run */
+  void **arguments; /* of the running call */
+  int64_t *values;
+  int64_t *dims;    /* of the running call */
+  int64_t *shapes;  /* lent where the caller gives no shape array */
+  char error[CUVIL_ERROR_BYTES];
+};
+
+static inline int64_t CUVIL_RT(at)(const cuvil_ctx *ctx, cuvil_number number) {
+  return number.value < 0 ? number.number : ctx->values[number.value];
+}
+
+static inline size_t CUVIL_RT(align)(size_t bytes) {
+  return (bytes + CUVIL_ALIGN - 1) & ~(size_t)(CUVIL_ALIGN - 1);
+}
+
+/* Division rounds down as in the model's shape arithmetic; by zero gives zero: the expression then
+   belongs to a branch that isn't taken. */
+static inline int64_t cuvil_floordiv(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  int64_t quotient = a / b;
+  return quotient - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static inline int64_t cuvil_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - cuvil_floordiv(a, b) * b; }
+static inline int64_t cuvil_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t cuvil_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* context.c */
+CUVIL_HIDDEN size_t CUVIL_RT(memory_bytes)(const cuvil_model *model, const void *options);
+CUVIL_HIDDEN int CUVIL_RT(open)(const cuvil_model *model, cuvil_ctx **ctx, const char *path, const void *options);
+CUVIL_HIDDEN int CUVIL_RT(open_memory)(const cuvil_model *model, cuvil_ctx **ctx, const void *weights,
+                                       size_t weights_bytes, void *memory, size_t bytes, const void *options);
+CUVIL_HIDDEN const char *CUVIL_RT(error)(const cuvil_ctx *ctx);
+CUVIL_HIDDEN void CUVIL_RT(close)(cuvil_ctx *ctx);
+CUVIL_HIDDEN int CUVIL_RT(reserve_work)(cuvil_ctx *ctx, size_t bytes);
+
+/* run.c */
+CUVIL_HIDDEN int CUVIL_RT(run)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out);
+CUVIL_HIDDEN int CUVIL_RT(output_shapes)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out);
+CUVIL_HIDDEN size_t CUVIL_RT(output_bytes)(const cuvil_ctx *ctx, int index);
+CUVIL_HIDDEN void CUVIL_RT(calls)(cuvil_ctx *ctx, uint32_t first, uint32_t count);
+CUVIL_HIDDEN int CUVIL_RT(guard)(cuvil_ctx *ctx, int64_t left, int relation, int64_t right, const char *message);
+
+CUVIL_HIDDEN void CUVIL_RT(copy)(void *target, const void *source, int64_t bytes);
+
+/* threads.c */
+CUVIL_HIDDEN size_t CUVIL_RT(pool_bytes)(int32_t threads);
+CUVIL_HIDDEN cuvil_pool *CUVIL_RT(pool_start)(void *memory, int32_t threads);
+CUVIL_HIDDEN void CUVIL_RT(pool_stop)(cuvil_pool *pool);
+CUVIL_HIDDEN void CUVIL_RT(parallel)(cuvil_ctx *ctx, cuvil_kernel *kernel, void *const *buffers, const int64_t *dims,
+                                     int64_t chunks, int64_t work);
+
+/* cpu.c */
+CUVIL_HIDDEN int CUVIL_RT(cpu_has)(const char *feature);
+
+/* text.c: %s, %d (int64_t), %t (dtype: code, bits, lanes as ints) */
+CUVIL_HIDDEN int CUVIL_RT(fail)(cuvil_ctx *ctx, int status, const char *format, ...);
+
+#endif
