@@ -567,8 +567,8 @@ def _constant(node: ir.Node) -> Known:
 
 def unsupported_operator(node: ir.Node) -> UnsupportedOperator:
     """The error for an operator that no file of ours describes."""
-    names = [op.name for op in catalog.all_operators() if op.domain == node.domain]
-    near = nearest(node.op_type, names) if len(names) > 12 else ""
+    names = [name for domain, name in catalog.operators() if domain == node.domain]
+    near = nearest(node.op_type, names)
     full = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     return UnsupportedOperator(
         f"operator {full} is not supported",

@@ -1,0 +1,104 @@
+"""Runs passes by name, and holds each to the rules of CU-IR."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from cuvil_build import catalog
+from cuvil_build.cuir.text import print_graph
+from cuvil_build.cuir.verify import verify
+from cuvil_build.errors import CuvilError, Internal, InvalidGraph, nearest
+from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.passes.graph_pass import GraphPass, Rewrite
+
+IMPORT: tuple[str, ...] = (
+    "specialise-if",
+    "eliminate-identity",
+    "fold-constants",
+    "fold-shape-operands",
+    "eliminate-dead",
+    "eliminate-identity",
+    "simplify-arithmetic",
+    "fold-batch-norm",
+    "merge-constants",
+    "eliminate-dead",
+)
+"""What makes a model that was just read into CU-IR."""
+
+Check = Callable[[str, ir.Model, ir.Model], None]
+"""`check(pass name, before, after)`: raises when both do not compute the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    model: ir.Model
+    rewrites: tuple[tuple[str, Rewrite], ...]
+    """With the name of the pass that made each."""
+    inference: Inference
+
+
+def find_pass(name: str) -> GraphPass:
+    passes = all_passes()
+    if name not in passes:
+        raise Internal(f"there is no pass '{name}'", hint=nearest(name, passes))
+    return passes[name]
+
+
+def all_passes() -> dict[str, GraphPass]:
+    return catalog.discover("cuvil_build.passes", "PASS")
+
+
+def run_passes(
+    model: ir.Model, names: Sequence[str], *, check: Check | None = None, dump: Path | None = None
+) -> PipelineResult:
+    """Runs in order; the graph is verified before the first pass and after each.
+
+    `check` sees each pass that changed something, on graphs that share their weights. A pass that breaks the
+    graph is named in the error, and the graph that it left is written to `dump` (or a temporary folder).
+    """
+    verify(model, typed=False)
+    rewrites: list[tuple[str, Rewrite]] = []
+    inference = Inference()
+    for name in names:
+        graph_pass = find_pass(name)
+        before = model.clone() if check is not None else None
+        result = graph_pass.run(model)
+        model = result.graph
+        inference = _verified(model, name, dump)
+        rewrites += [(name, rewrite) for rewrite in result.rewrites]
+        if check is not None and before is not None and result.rewrites:
+            _checked(check, name, before, model, dump)
+    return PipelineResult(model, tuple(rewrites), inference)
+
+
+def _verified(model: ir.Model, name: str, dump: Path | None) -> Inference:
+    try:
+        inference = infer_model(model)
+        verify(model)
+    except InvalidGraph as error:
+        where = _leave(model, name, dump)
+        raise Internal(f"pass '{name}' left an invalid graph: {error.message}", hint=where) from error
+    return inference
+
+
+def _checked(check: Check, name: str, before: ir.Model, after: ir.Model, dump: Path | None) -> None:
+    try:
+        check(name, before, after)
+    except CuvilError as error:
+        where = _leave(after, name, dump)
+        error.message = f"pass '{name}' changed what the model computes: {error.message}"
+        error.hint = error.hint or where
+        raise
+
+
+def _leave(model: ir.Model, name: str, dump: Path | None) -> str:
+    folder = dump if dump is not None else Path(tempfile.mkdtemp(prefix="cuvil-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.onnxtxt"
+    path.write_text(print_graph(model))
+    return f"the graph is in {path}"

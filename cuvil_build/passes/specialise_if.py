@@ -1,0 +1,120 @@
+"""Puts the branch of an `If` in its place where the condition is known, or where only one branch fits.
+
+A condition that tests shapes and is not decided within the dims' bounds is decided by what follows: the
+branch with which the rest of the model has consistent types is taken, and a guard says that the condition
+must come out so. This is how exporters' tests of a dim of size 1 go away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from cuvil_build.cuir.guards import Guard, add_guards, read_guards
+from cuvil_build.cuir.locations import inherit
+from cuvil_build.cuir.naming import Namer
+from cuvil_build.cuir.traverse import graphs_within, subgraphs_of
+from cuvil_build.errors import CuvilError, InvalidModel, UnsupportedOperator
+from cuvil_build.ops.infer import BRANCHES, Inference, UndecidedRank, infer_model
+from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
+from cuvil_build.passes.rewire import can_replace, remove_node, replace_value
+
+MAX_TRIALS = 64
+
+
+def run(model: ir.Model) -> PassResult:
+    if not any(subgraphs_of(node) for graph in graphs_within(model.graph) for node in graph):
+        return PassResult(model)
+    inference = _Search(model).solve({})
+    namer = Namer(model)
+    rewrites: list[Rewrite] = []
+    _inline_all(model.graph, inference, namer, rewrites)
+    return PassResult(model, tuple(rewrites))
+
+
+class _Search:
+    """Tries branches depth first until everything has a type."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+        self.trials = 0
+
+    def solve(self, choices: Mapping[ir.Node, str]) -> Inference:
+        self.trials += 1
+        if self.trials > MAX_TRIALS:
+            raise UnsupportedOperator(f"more than {MAX_TRIALS} ways to take the branches of If were tried")
+        try:
+            return infer_model(self.model, annotate=False, choices=choices)
+        except UndecidedRank as undecided:
+            return self.decide(undecided, choices)
+
+    def decide(self, undecided: UndecidedRank, choices: Mapping[ir.Node, str]) -> Inference:
+        fitting: list[Inference] = []
+        refused: list[CuvilError] = []
+        for branch in BRANCHES:
+            try:
+                fitting.append(self.solve({**choices, undecided.node: branch}))
+            except CuvilError as error:
+                refused.append(error)
+        if len(fitting) == 1:
+            return fitting[0]
+        if not fitting:
+            raise refused[0]
+        raise InvalidModel(
+            undecided.message, loc=undecided.loc, hint="fix or bound the dims that the condition depends on"
+        )
+
+
+def _inline_all(graph: ir.Graph, inference: Inference, namer: Namer, rewrites: list[Rewrite]) -> None:
+    for node in list(graph):
+        for _, inner in subgraphs_of(node):
+            _inline_all(inner, inference, namer, rewrites)
+        branch = inference.decided.get(node)
+        if branch is None:
+            continue
+        guards = inference.guards.get(node, ())
+        _inline(node, branch, guards, namer)
+        how = "the only one that fits" if guards else "always taken"
+        rewrites.append(Rewrite(f"puts {branch} in the place of If: it is {how}", (node.name or "",)))
+
+
+def _inline(node: ir.Node, branch: str, guards: tuple[Guard, ...], namer: Namer) -> None:
+    outer = node.graph
+    assert outer is not None
+    body = node.attributes[branch].as_graph()
+    results = list(body.outputs)
+    for name in BRANCHES:
+        graph = node.attributes[name].as_graph()
+        graph.outputs.clear()
+        if name != branch:
+            _detach(graph)
+    moved = list(body)
+    body.remove(moved)
+    outer.insert_before(node, moved)
+    for old, new in zip(list(node.outputs), results):
+        if not can_replace(old, new):
+            copy = ir.node("Identity", [new], name=namer.node(f"{node.name}_copy"))
+            copy.outputs[0].name = namer.value(f"{old.name}.copy")
+            outer.insert_before(node, copy)
+            inherit([copy], [node])
+            moved.append(copy)
+            new = copy.outputs[0]
+        replace_value(old, new)
+    maker = results[0].producer() if results else None
+    if maker is not None and maker in moved:
+        add_guards(maker, (*read_guards(node), *guards))
+        remove_node(node)
+    else:
+        remove_node(node, results[0] if results else None, guards)
+
+
+def _detach(graph: ir.Graph) -> None:
+    """The branch that is not taken reads nothing any more."""
+    for inner in list(graphs_within(graph)):
+        for inside in inner:
+            for index in range(len(inside.inputs)):
+                inside.replace_input_with(index, None)
+
+
+PASS = GraphPass("specialise-if", run)
