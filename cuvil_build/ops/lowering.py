@@ -1,0 +1,127 @@
+"""Lowers a region: its nodes in order, each by its operator, into the nests that compute its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cuvil_build.cuir.int_expr import Bounds
+from cuvil_build.errors import CuvilError, Internal, Loc, NotYet, UnsupportedDtype, UnsupportedOperator
+from cuvil_build.kernel.builder import NestBuilder
+from cuvil_build.kernel.expr import Buffer
+from cuvil_build.kernel.lowered import LoweredRegion
+from cuvil_build.kernel.view import View, of_buffer, of_constant, of_contents
+from cuvil_build.ops.catalog import find
+from cuvil_build.ops.operator import Known, Operator
+
+INLINED_ELEMENTS = 16
+"""Constants without a buffer are written into expressions up to this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionNode:
+    """One node of a region, free of any graph library."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    """Value names; empty: absent."""
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    """Plain Python values; subgraphs are left out."""
+    domain: str = ""
+
+
+def lower_region(
+    nodes: Sequence[RegionNode],
+    known: Mapping[str, Known],
+    inputs: Sequence[tuple[str, Buffer]],
+    outputs: Sequence[tuple[str, Buffer]],
+    bounds: Mapping[str, Bounds] | None = None,
+) -> LoweredRegion:
+    """`known` has every value of the region; values that are neither inputs nor made by a node must be
+    small constants. Outputs are written in the physical order of their buffers."""
+    build = NestBuilder(bounds=bounds, orders=_orders([b for _, b in (*outputs, *inputs)]))
+    views = {name: _input_view(known[name], buffer) for name, buffer in inputs}
+    targets = dict(outputs)
+    for node in nodes:
+        for name in node.inputs:
+            if name and name not in views:
+                views[name] = _known_view(name, known[name])
+        try:
+            results = _lower_node(build, node, views, known)
+        except CuvilError as error:
+            raise error.at(Loc(node=f"node '{node.name}' ({node.op_type})")) from None
+        for name, view in zip(node.outputs, results):
+            if name:
+                views[name] = _stored(build, view, targets.pop(name)) if name in targets else view
+    if targets:
+        raise Internal(f"no node of the region makes {', '.join(sorted(targets))}")
+    return LoweredRegion(
+        tuple(b for _, b in inputs), tuple(b for _, b in outputs), tuple(build.inner), tuple(build.nests)
+    )
+
+
+def _lower_node(
+    build: NestBuilder, node: RegionNode, views: Mapping[str, View], known: Mapping[str, Known]
+) -> Sequence[View]:
+    results = [known[name] if name else None for name in node.outputs]
+    build.start(node.name, [(k.dtype, k.shape) for k in results if k is not None])
+    folded = [_folded(k) for k in results]
+    if all(view is not None for view, k in zip(folded, results) if k is not None):
+        return [view for view in folded if view is not None]
+    operator = find(node.domain, node.op_type)
+    if operator is None or operator.lower is None:
+        raise UnsupportedOperator(f"'{node.op_type}' can't be part of a kernel")
+    operands = [views[name] if name else None for name in node.inputs]
+    _check_dtype(operator, operands)
+    made = operator.lower(build, *operands, **node.attributes)
+    made = made if isinstance(made, tuple) else (made,)
+    if len(made) < len([k for k in results if k is not None]):
+        raise NotYet(f"only the first {len(made)} of the outputs of '{node.op_type}' can be computed")
+    return made
+
+
+def _check_dtype(operator: Operator, operands: Sequence[View | None]) -> None:
+    first = next((v for v in operands if v is not None), None)
+    if first is None or "any" in operator.dtypes or first.dtype.name in operator.dtypes:
+        return
+    raise UnsupportedDtype(
+        f"{operator.name} on {first.dtype} is not supported", hint=f"supported: {', '.join(operator.dtypes)}"
+    )
+
+
+def _stored(build: NestBuilder, view: View, target: Buffer) -> View:
+    build.store(view, target)
+    return of_buffer(target, view.contents)
+
+
+def _input_view(known: Known, buffer: Buffer) -> View:
+    if known.constant is not None and known.constant.size == 1:
+        return of_constant(known.constant, known.dtype)
+    return of_buffer(buffer, known.contents, known.constant)
+
+
+def _known_view(name: str, known: Known) -> View:
+    if known.constant is not None and known.constant.size <= INLINED_ELEMENTS:
+        return of_constant(known.constant, known.dtype)
+    if known.contents is not None:
+        return of_contents(known.contents, known.dtype)
+    raise Internal(f"value '{name}' of a region has no buffer and is no small constant")
+
+
+def _folded(known: Known | None) -> View | None:
+    """A result that shape arithmetic already knows."""
+    if known is None or known.contents is None or known.contents.size > INLINED_ELEMENTS:
+        return None
+    return of_contents(known.contents, known.dtype)
+
+
+def _orders(buffers: Sequence[Buffer]) -> dict[int, tuple[int, ...]]:
+    """The physical order of the region's own buffers, for those between its nests."""
+    found: dict[int, tuple[int, ...]] = {}
+    for buffer in buffers:
+        if not buffer.constant:
+            found.setdefault(len(buffer.shape), buffer.order)
+    return found

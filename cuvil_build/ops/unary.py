@@ -1,0 +1,205 @@
+"""Elementwise operators with one operand: one row each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cuvil_build.cuir.dtypes import BOOL, DType
+from cuvil_build.cuir.int_expr import IntExpr, maximum
+from cuvil_build.errors import UnsupportedAttribute, nearest
+from cuvil_build.kernel.builder import NestBuilder, View
+from cuvil_build.kernel.expr import Const, Expr
+from cuvil_build.ops import scalar
+from cuvil_build.ops.contents import elementwise, is_true, truth
+from cuvil_build.ops.operator import InferContext, Known, Operator
+from cuvil_build.ops.scalar import add, call, div, exp, log, mul, select, sqrt, sub
+from cuvil_build.ops.shapes import ANY, FLOATS, INTS, NUMBERS
+
+Compute = Callable[..., Expr]
+FLOAT = ("float32",)
+
+
+def _named(function: str) -> Compute:
+    return lambda x: call(function, x)
+
+
+def _clamp(x: Expr, low: float, high: float) -> Expr:
+    return scalar.minimum(scalar.maximum(x, low), high)
+
+
+def _celu(x: Expr, alpha: float) -> Expr:
+    negative = mul(sub(exp(div(x, alpha)), 1.0), alpha)
+    return add(scalar.maximum(x, 0.0), scalar.minimum(negative, 0.0))
+
+
+def _elu(x: Expr, alpha: float) -> Expr:
+    return select(call("lt", x, 0.0), mul(sub(exp(x), 1.0), alpha), x)
+
+
+def _gelu(x: Expr, approximate: str) -> Expr:
+    if approximate == "tanh":
+        cubic = mul(mul(x, x), mul(x, 0.044715))
+        inner = mul(add(x, cubic), math.sqrt(2 / math.pi))
+        return mul(mul(x, 0.5), add(call("tanh", inner), 1.0))
+    if approximate != "none":
+        raise UnsupportedAttribute(f"approximate='{approximate}' is not supported")
+    return mul(mul(x, 0.5), add(call("erf", mul(x, math.sqrt(0.5))), 1.0))
+
+
+def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
+    return _clamp(add(mul(x, alpha), beta), 0.0, 1.0)
+
+
+def _hard_swish(x: Expr) -> Expr:
+    return mul(x, _hard_sigmoid(x, 1 / 6, 0.5))
+
+
+def _is_inf(x: Expr, detect_negative: int, detect_positive: int) -> Expr:
+    positive, negative = call("eq", x, math.inf), call("eq", x, -math.inf)
+    if detect_negative and detect_positive:
+        return call("or", positive, negative)
+    if detect_negative or detect_positive:
+        return positive if detect_positive else negative
+    return Const(False, BOOL)
+
+
+def _leaky_relu(x: Expr, alpha: float) -> Expr:
+    return select(call("lt", x, 0.0), mul(x, alpha), x)
+
+
+def _mish(x: Expr) -> Expr:
+    return mul(x, call("tanh", _softplus(x)))
+
+
+def _selu(x: Expr, alpha: float, gamma: float) -> Expr:
+    return mul(select(call("gt", x, 0.0), x, mul(sub(exp(x), 1.0), alpha)), gamma)
+
+
+def _shrink(x: Expr, bias: float, lambd: float) -> Expr:
+    low = select(call("lt", x, -lambd), add(x, bias), 0.0)
+    return select(call("gt", x, lambd), sub(x, bias), low)
+
+
+def _softplus(x: Expr) -> Expr:
+    return add(scalar.maximum(x, 0.0), log(add(exp(call("neg", call("abs", x))), 1.0)))
+
+
+def _softsign(x: Expr) -> Expr:
+    return div(x, add(call("abs", x), 1.0))
+
+
+def _swish(x: Expr, alpha: float) -> Expr:
+    return mul(x, call("sigmoid", mul(x, alpha)))
+
+
+def _thresholded_relu(x: Expr, alpha: float) -> Expr:
+    return select(call("gt", x, alpha), x, 0.0)
+
+
+def _acosh(x: Expr) -> Expr:
+    return log(add(x, sqrt(sub(mul(x, x), 1.0))))
+
+
+def _asinh(x: Expr) -> Expr:
+    size = call("abs", x)
+    return mul(call("sign", x), log(add(size, sqrt(add(mul(x, x), 1.0)))))
+
+
+def _atanh(x: Expr) -> Expr:
+    return mul(log(div(add(x, 1.0), sub(1.0, x))), 0.5)
+
+
+def _cosh(x: Expr) -> Expr:
+    return mul(add(exp(x), exp(call("neg", x))), 0.5)
+
+
+def _sinh(x: Expr) -> Expr:
+    """By tanh near zero, where the difference of exponentials has no digits left."""
+    far = mul(sub(exp(x), exp(call("neg", x))), 0.5)
+    near = mul(call("tanh", x), _cosh(x))
+    return select(call("lt", call("abs", x), 1.0), near, far)
+
+
+def _row(
+    name: str,
+    compute: Compute,
+    dtypes: tuple[str, ...],
+    defaults: Mapping[str, Any] | None = None,
+    result: DType | None = None,
+    evaluate: Callable[..., Any] | None = None,
+) -> Operator:
+    known = dict(defaults or {})
+
+    def infer(ctx: InferContext, x: Known, **attributes: Any) -> Known:
+        unknown = sorted(attributes.keys() - known.keys())
+        if unknown:
+            raise UnsupportedAttribute(f"{name} has no attribute '{unknown[0]}'", hint=nearest(unknown[0], known))
+        return Known(result or x.dtype, x.shape)
+
+    def lower(build: NestBuilder, x: View, **attributes: Any) -> View:
+        values = known | attributes
+        return build.map(lambda e: compute(e, **values), x)
+
+    return Operator(name, infer, lower, dtypes=dtypes, evaluate=evaluate)
+
+
+def _negative(ctx: InferContext, x: IntExpr) -> IntExpr:
+    return -x
+
+
+def _absolute(ctx: InferContext, x: IntExpr) -> IntExpr:
+    return x if ctx.bounds(x)[0] >= 0 else maximum(x, -x)
+
+
+def _inverse(ctx: InferContext, x: IntExpr) -> IntExpr | None:
+    known = is_true(x)
+    return truth(None if known is None else not known)
+
+
+OPS = (
+    _row("Abs", _named("abs"), NUMBERS, evaluate=elementwise(_absolute)),
+    _row("Acos", _named("acos"), FLOAT),
+    _row("Acosh", _acosh, FLOAT),
+    _row("Asin", _named("asin"), FLOAT),
+    _row("Asinh", _asinh, FLOAT),
+    _row("Atan", _named("atan"), FLOAT),
+    _row("Atanh", _atanh, FLOAT),
+    _row("BitwiseNot", _named("bitnot"), INTS),
+    _row("Ceil", _named("ceil"), FLOATS),
+    _row("Celu", _celu, FLOAT, {"alpha": 1.0}),
+    _row("Cos", _named("cos"), FLOAT),
+    _row("Cosh", _cosh, FLOAT),
+    _row("Elu", _elu, FLOAT, {"alpha": 1.0}),
+    _row("Erf", _named("erf"), FLOAT),
+    _row("Exp", _named("exp"), FLOAT),
+    _row("Floor", _named("floor"), FLOATS),
+    _row("Gelu", _gelu, FLOAT, {"approximate": "none"}),
+    _row("HardSigmoid", _hard_sigmoid, FLOATS, {"alpha": 0.2, "beta": 0.5}),
+    _row("HardSwish", _hard_swish, FLOATS),
+    _row("Identity", lambda x: x, ANY, evaluate=elementwise(lambda ctx, x: x)),
+    _row("IsInf", _is_inf, FLOATS, {"detect_negative": 1, "detect_positive": 1}, result=BOOL),
+    _row("IsNaN", _named("isnan"), FLOATS, result=BOOL),
+    _row("LeakyRelu", _leaky_relu, FLOATS, {"alpha": 0.01}),
+    _row("Log", _named("log"), FLOAT),
+    _row("Mish", _mish, FLOAT),
+    _row("Neg", _named("neg"), NUMBERS, evaluate=elementwise(_negative)),
+    _row("Not", _named("not"), ("bool",), evaluate=elementwise(_inverse)),
+    _row("Reciprocal", _named("reciprocal"), FLOATS),
+    _row("Relu", lambda x: scalar.maximum(x, 0), NUMBERS),
+    _row("Round", _named("rint"), FLOATS),
+    _row("Selu", _selu, FLOAT, {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
+    _row("Shrink", _shrink, FLOATS, {"bias": 0.0, "lambd": 0.5}),
+    _row("Sigmoid", _named("sigmoid"), FLOAT),
+    _row("Sign", _named("sign"), NUMBERS),
+    _row("Sin", _named("sin"), FLOAT),
+    _row("Sinh", _sinh, FLOAT),
+    _row("Softplus", _softplus, FLOAT),
+    _row("Softsign", _softsign, FLOATS),
+    _row("Sqrt", _named("sqrt"), FLOATS),
+    _row("Swish", _swish, FLOAT, {"alpha": 1.0}),
+    _row("Tan", _named("tan"), FLOAT),
+    _row("Tanh", _named("tanh"), FLOAT),
+    _row("ThresholdedRelu", _thresholded_relu, FLOATS, {"alpha": 1.0}),
+)
