@@ -1,0 +1,278 @@
+"""One opened module: numpy arrays in and out of a C library, without copies."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+class CuvilRuntimeError(RuntimeError):
+    """A module that cannot be opened or run; the text names the input or file, what it is and should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input or output, as the manifest has it."""
+
+    name: str
+    identifier: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    """Numbers, or expressions over named dims."""
+    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    """Of the named dims; None where there is no upper one."""
+
+
+class _DLTensor(ctypes.Structure):
+    """DLTensor of dlpack.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("threads", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("allocate", ctypes.c_void_p),
+        ("user", ctypes.c_void_p),
+    ]
+
+
+_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}
+"""numpy's dtype kinds as DLPack codes."""
+
+
+class Module:
+    """An opened module. Calls from several threads are safe and run one after the other, since a context
+    serves one call at a time; load the module once per thread to run them side by side."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        name: str,
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        weights: Path,
+        threads: int,
+    ) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.outputs = outputs
+        self._context: int | None = None
+        self._lock = threading.Lock()
+        self._functions = _Functions(library, name)
+        self._input_names = [t.name for t in inputs]
+        self._output_names = [t.name for t in outputs]
+        self._input_dtypes = [np.dtype(t.dtype) for t in inputs]
+        self._output_dtypes = [np.dtype(t.dtype) for t in outputs]
+        # everything a call touches is made once: ctypes objects are slow to make
+        self._in = (_DLTensor * max(len(inputs), 1))()
+        self._out = (_DLTensor * max(len(outputs), 1))()
+        self._in_address = ctypes.addressof(self._in)
+        self._out_address = ctypes.addressof(self._out)
+        self._in_tensors = [self._in[i] for i in range(len(inputs))]
+        self._out_tensors = [self._out[i] for i in range(len(outputs))]
+        for tensor, dtype in zip(self._in_tensors, self._input_dtypes):
+            tensor.device_type = 1
+            tensor.code, tensor.bits, tensor.lanes = _KINDS[dtype.kind], dtype.itemsize * 8, 1
+        self._out_shapes = [(ctypes.c_int64 * max(len(t.shape), 1))() for t in outputs]
+        for tensor, shape in zip(self._out_tensors, self._out_shapes):
+            tensor.shape = ctypes.addressof(shape)
+        self._in_shapes: list[ctypes.Array[ctypes.c_int64]] = []
+        self._known_shapes: list[Shape] | None = None
+        self._planned: list[tuple[Shape, np.dtype[Any], _DLTensor]] = []
+        self._decided_by_run = _decided_by_run(inputs, outputs)
+        self._open(weights, threads)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Outputs by name. Inputs are arrays, or anything with `__dlpack__`; the outputs own their memory."""
+        try:
+            arrays = [inputs[name] for name in self._input_names]
+        except KeyError:
+            arrays = []
+        if len(arrays) != len(inputs) or len(arrays) != len(self._input_names):
+            raise CuvilRuntimeError(self._wrong_names(inputs))
+        with self._lock:
+            return dict(zip(self._output_names, self._call(arrays)))
+
+    def __call__(self, *inputs: Any) -> tuple[np.ndarray, ...]:
+        """Outputs in the model's order, for inputs in the model's order."""
+        if len(inputs) != len(self._input_names):
+            expected = ", ".join(self._input_names)
+            raise CuvilRuntimeError(
+                f"{len(inputs)} inputs given, expected {len(self._input_names)}: {expected}"
+            )
+        with self._lock:
+            return tuple(self._call(list(inputs)))
+
+    def close(self) -> None:
+        """Give memory and threads back; a closed module runs no more."""
+        with self._lock:
+            context, self._context = self._context, None
+            if context is not None:
+                self._functions.close(context)
+
+    def __enter__(self) -> Module:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_context", None) is not None:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._context is not None else ", closed"
+        return f"<cuvil.Module {self.name}({', '.join(self._input_names)}){state}>"
+
+    def _open(self, weights: Path, threads: int) -> None:
+        context = ctypes.c_void_p()
+        options = _Options(size=ctypes.sizeof(_Options), threads=threads)
+        status = self._functions.open(
+            ctypes.addressof(context), str(weights).encode(), ctypes.addressof(options)
+        )
+        if status:
+            text = self._functions.text(context.value)
+            if context.value is not None:
+                self._functions.close(context.value)
+            raise CuvilRuntimeError(f"{self.name}: {text}")
+        self._context = context.value
+
+    def _call(self, arrays: list[Any]) -> list[np.ndarray]:
+        context = self._context
+        if context is None:
+            raise CuvilRuntimeError(f"{self.name}: the module is closed")
+        shapes = []
+        for index, (array, dtype, tensor) in enumerate(zip(arrays, self._input_dtypes, self._in_tensors)):
+            if type(array) is not np.ndarray or array.dtype is not dtype or not array.flags.carray:
+                array = arrays[index] = self._prepared(index, array)
+            tensor.data = _address(array)
+            shapes.append(array.shape)
+        if shapes != self._known_shapes:
+            self._plan(context, shapes)
+        outputs = []
+        for shape, dtype, tensor in self._planned:
+            output = np.empty(shape, dtype)
+            tensor.data = _address(output)
+            outputs.append(output)
+        if self._functions.run(context, self._in_address, self._out_address):
+            self._known_shapes = None
+            raise CuvilRuntimeError(f"{self.name}: {self._functions.text(context)}")
+        for index in self._decided_by_run:
+            outputs[index] = self._cut(outputs[index], index)
+        return outputs
+
+    def _prepared(self, index: int, given: Any) -> np.ndarray:
+        """A compact array of the right dtype; copied only where the given one is not compact or native."""
+        name, dtype = self._input_names[index], self._input_dtypes[index]
+        if isinstance(given, np.ndarray):
+            array = given
+        elif hasattr(given, "__dlpack__"):
+            try:
+                array = np.from_dlpack(given)
+            except (BufferError, RuntimeError, TypeError) as error:
+                raise CuvilRuntimeError(f"input '{name}': cannot be taken through DLPack: {error}") from None
+        else:
+            array = np.asarray(given)
+        if array.dtype.newbyteorder("=") != dtype:
+            raise CuvilRuntimeError(f"input '{name}': dtype is {array.dtype}, expected {dtype}")
+        return np.require(array, dtype, ["C", "A"])
+
+    def _plan(self, context: int, shapes: list[Shape]) -> None:
+        """Describe the inputs, and ask for the outputs' shapes."""
+        self._known_shapes = None
+        self._in_shapes = [(ctypes.c_int64 * max(len(s), 1))(*s) for s in shapes]
+        for tensor, shape, numbers in zip(self._in_tensors, shapes, self._in_shapes):
+            tensor.ndim = len(shape)
+            tensor.shape = ctypes.addressof(numbers)
+        if self._functions.output_shapes(context, self._in_address, self._out_address):
+            raise CuvilRuntimeError(f"{self.name}: {self._functions.text(context)}")
+        self._planned = [
+            (self._shape(i), dtype, tensor)
+            for i, (dtype, tensor) in enumerate(zip(self._output_dtypes, self._out_tensors))
+        ]
+        self._known_shapes = shapes
+
+    def _shape(self, index: int) -> Shape:
+        return tuple(self._out_shapes[index][: len(self.outputs[index].shape)])
+
+    def _cut(self, output: np.ndarray, index: int) -> np.ndarray:
+        """The part that the run filled, where it was only known then how much that is."""
+        shape = self._shape(index)
+        return output.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+    def _wrong_names(self, inputs: Mapping[str, Any]) -> str:
+        extra = [name for name in inputs if name not in self._input_names]
+        missing = [name for name in self._input_names if name not in inputs]
+        wrong = f"unknown input '{extra[0]}'" if extra else f"missing input '{missing[0]}'"
+        return f"{self.name}: {wrong}; the inputs are {', '.join(self._input_names)}"
+
+
+_one_byte = ctypes.c_char.from_buffer
+_address_of = ctypes.addressof
+
+
+def _address(array: np.ndarray) -> int:
+    """Of the first element; through the buffer protocol, which takes half the time of numpy's own ways."""
+    try:
+        return _address_of(_one_byte(array))  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # read-only, or without elements
+        return int(array.__array_interface__["data"][0])
+
+
+class _Functions:
+    """The library's C functions; addresses are plain integers."""
+
+    def __init__(self, library: ctypes.CDLL, name: str) -> None:
+        self.open = _function(library, f"{name}_open", ctypes.c_int, 3)
+        self.open.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        self.run = _function(library, f"{name}_run", ctypes.c_int, 3)
+        self.output_shapes = _function(library, f"{name}_output_shapes", ctypes.c_int, 3)
+        self.close = _function(library, f"{name}_close", None, 1)
+        self._error = _function(library, f"{name}_error", ctypes.c_char_p, 1)
+
+    def text(self, context: int | None) -> str:
+        return str(self._error(context).decode("utf-8", "replace"))
+
+
+def _function(library: ctypes.CDLL, name: str, result: Any, arguments: int) -> Any:
+    function = getattr(library, name)
+    function.restype = result
+    function.argtypes = [ctypes.c_void_p] * arguments
+    return function
+
+
+def _decided_by_run(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> list[int]:
+    """Outputs with a dim that no input shape tells."""
+    known = {name for t in inputs for dim in t.shape for name in _names(dim)}
+    return [i for i, t in enumerate(outputs) if any(_names(dim) - known for dim in t.shape)]
+
+
+def _names(dim: int | str) -> set[str]:
+    return set() if isinstance(dim, int) else set(re.findall(r"[A-Za-z_]\w*", dim)) - {"min", "max"}
