@@ -56,12 +56,27 @@ class WeightBlock:
     """One-dimensional, contiguous; made when asked for, so that only one block is in memory."""
 
 
+@dataclass(slots=True)
+class WeightPool:
+    """The blocks of a weights file; modules that share a file share the pool."""
+
+    blocks: list[WeightBlock] = field(default_factory=list)
+    _ids: dict[tuple[str, Packing | None], int] = field(default_factory=dict)
+
+    def add(self, value: GraphValue, packing: Packing | None) -> int:
+        """The number of the block that holds a constant in one packing."""
+        key = (value.digest or value.name, packing)
+        if key not in self._ids:
+            self._ids[key] = len(self.blocks)
+            self.blocks.append(_weight_block(value, packing, len(self.blocks)))
+        return self._ids[key]
+
+
 @dataclass(frozen=True, slots=True)
 class Assembled:
     """A module plan whose weight buffers still hold block numbers instead of offsets."""
 
     plan: ModulePlan
-    weights: tuple[WeightBlock, ...]
 
     def with_weights(self, offsets: Sequence[int], nbytes: int, digest: bytes, id_offset: int) -> ModulePlan:
         """The plan for a weights file that holds the blocks at these offsets."""
@@ -91,9 +106,10 @@ def assemble(
     memory: MemoryPlan,
     emit: Callable[[Nest], EmittedKernel],
     names: ModuleNames,
+    weights: WeightPool,
 ) -> Assembled:
-    """`emit` turns a nest into a kernel of the target."""
-    assembler = _Assembler(graph, storage, memory, emit)
+    """`emit` turns a nest into a kernel of the target; constants go to the pool."""
+    assembler = _Assembler(graph, storage, memory, emit, weights)
     body = (*assembler.multiples(), *assembler.body(graph.body, ""))
     inputs = _tensors(graph, graph.inputs, "input", assembler)
     outputs = _tensors(graph, graph.body.outputs, "output", assembler)
@@ -130,7 +146,7 @@ def assemble(
         offsets=memory.definitions,
         features=names.features,
     )
-    return Assembled(plan, tuple(assembler.weights))
+    return Assembled(plan)
 
 
 def _largest(memory: MemoryPlan, sizes: dict[str, int]) -> int:
@@ -162,12 +178,11 @@ class _Assembler:
     storage: Storage
     memory: MemoryPlan
     emit: Callable[[Nest], EmittedKernel]
+    weights: WeightPool
     buffers: list[BufferSpec] = field(default_factory=list)
     kernels: list[KernelSpec] = field(default_factory=list)
-    weights: list[WeightBlock] = field(default_factory=list)
     _buffer_ids: dict[tuple[str, IntExpr], int] = field(default_factory=dict)
     _kernel_ids: dict[str, int] = field(default_factory=dict)
-    _weight_ids: dict[tuple[str, Packing | None], int] = field(default_factory=dict)
 
     # Buffers -------------------------------------------------------------------------------------
 
@@ -194,14 +209,9 @@ class _Assembler:
         return self._buffer(place.kind, IntExpr.of(place.number), name, nbytes)
 
     def _weight(self, name: str, packing: Packing | None) -> int:
-        value = self.graph.values[name]
-        assert value.constant is not None
-        key = (value.digest or name, packing)
-        if key not in self._weight_ids:
-            self._weight_ids[key] = len(self.weights)
-            self.weights.append(_weight_block(value, packing, len(self.weights)))
-        number = self._weight_ids[key]
-        return self._buffer("weight", IntExpr.of(number), name, IntExpr.of(self.weights[number].nbytes))
+        number = self.weights.add(self.graph.values[name], packing)
+        nbytes = self.weights.blocks[number].nbytes
+        return self._buffer("weight", IntExpr.of(number), name, IntExpr.of(nbytes))
 
     # Instructions --------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ class _Tile(Protocol):
     def rows(self) -> int: ...
     @property
     def vectors(self) -> int: ...
+    @property
+    def unroll(self) -> int: ...
 
 
 class TargetLike(Protocol):
@@ -58,6 +60,7 @@ class Numbers:
     l2: int
     tile_rows: int
     tile_vectors: int
+    tile_unroll: int
 
     @classmethod
     def from_target(cls, target: TargetLike) -> Numbers:
@@ -71,6 +74,7 @@ class Numbers:
             l2=target.cache.l2,
             tile_rows=target.tile.rows,
             tile_vectors=target.tile.vectors,
+            tile_unroll=target.tile.unroll,
         )
 
     def lanes(self, nbytes: int) -> int:

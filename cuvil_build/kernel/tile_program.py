@@ -335,7 +335,7 @@ class _Builder:
         if self.plan.mode == "packed":
             k = IntExpr.of("k")
             body = self._multiply(rows, panel, k, k * width)
-            return [p.For("k", ZERO, self.plan.depth, ONE, tuple(body), unroll=self._unroll())]
+            return [p.For("k", ZERO, self.plan.depth, ONE, tuple(body), unroll=self.numbers.tile_unroll)]
         *outer, inner = self.found.reduction
         taps = ZERO
         for axis in outer:
@@ -361,15 +361,11 @@ class _Builder:
         body = self._multiply(rows, panel, offset, k * width, prefix, panel_pointer)
         loop: tuple[p.Statement, ...] = (
             *before,
-            p.For(inner.name, ZERO, inner.extent, ONE, tuple(body), unroll=self._unroll()),
+            p.For(inner.name, ZERO, inner.extent, ONE, tuple(body), unroll=self.numbers.tile_unroll),
         )
         for axis in reversed(outer):
             loop = (p.For(axis.name, ZERO, axis.extent, ONE, loop),)
         return list(loop)
-
-    def _unroll(self) -> int:
-        """V8 spills when the engine sees an unrolled loop; hardware targets gain from it."""
-        return 4 if self.numbers.vector_registers > 8 and self.numbers.fma_latency < 8 else 1
 
     def _redirect(self, rows: int) -> list[p.Statement]:
         """`t_r`: the row's input at this tap, or zeros where the tap is outside."""

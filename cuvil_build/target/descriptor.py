@@ -38,6 +38,8 @@ class Tile(_Record):
 
     rows: int = Field(ge=1)
     vectors: int = Field(ge=1)
+    unroll: int = Field(4, ge=1)
+    """Steps of the reduction that one turn of the inner loop takes."""
 
 
 class Target(_Record):
@@ -54,6 +56,9 @@ class Target(_Record):
     """As gcc's -march spells it; empty where gcc has no such target."""
     features: Annotated[tuple[str, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)]
     """What the CPU must have at run time, sorted."""
+    baseline: str = ""
+    """Target whose features every CPU of this triple has, for code that runs before features are checked;
+    empty: this one."""
     vector_bytes: int = Field(ge=4)
     vector_registers: int = Field(ge=1)
     fma: Fma

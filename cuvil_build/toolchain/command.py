@@ -53,18 +53,18 @@ class Command:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     output: Path
+    cwd: Path | None = None
+    """Where it runs; relative paths of `argv` and `output` start there."""
 
 
-def compile_flags(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
-    """What decides an object's bytes beside its source; paths are not among it."""
-    return (
-        *_machine(toolchain, target),
-        *_DIALECT,
-        *_quiet(toolchain),
-        *_NUMBERS,
-        *_FREESTANDING,
-        *_REPRODUCIBLE,
-    )
+def compile_flags(toolchain: Toolchain, target: Target, *, baseline: bool = False) -> tuple[str, ...]:
+    """What decides an object's bytes beside its source; paths are not among it.
+
+    `baseline` leaves out what only some CPUs of the architecture have, for code that runs before the module
+    has looked which CPU it is on.
+    """
+    machine = _baseline(toolchain, target) if baseline else _machine(toolchain, target)
+    return (*machine, *_DIALECT, *_quiet(toolchain), *_NUMBERS, *_FREESTANDING, *_REPRODUCIBLE)
 
 
 def compile_command(
@@ -74,13 +74,16 @@ def compile_command(
     output: Path,
     include_dirs: Sequence[Path] = (),
     flags: Sequence[str] = (),
+    *,
+    baseline: bool = False,
+    cwd: Path | None = None,
 ) -> Command:
     """One C file to one object."""
-    argv = [*toolchain.command, *compile_flags(toolchain, target), *flags]
+    argv = [*toolchain.command, *compile_flags(toolchain, target, baseline=baseline), *flags]
     argv += [f"-I{folder}" for folder in include_dirs]
     argv += [f"-ffile-prefix-map={folder}=." for folder in sorted({source.parent, *include_dirs})]
     argv += ["-c", str(source), "-o", str(output)]
-    return Command(tuple(argv), closed_environment(toolchain), output)
+    return Command(tuple(argv), closed_environment(toolchain), output, cwd)
 
 
 def link_command(
@@ -88,9 +91,10 @@ def link_command(
     target: Target,
     objects: Sequence[Path],
     output: Path,
-    exports: Sequence[str],
+    exports: Sequence[str] = (),
 ) -> Command:
-    """Objects to the module's library. `exports` are the API; on ELF their visibility says the same."""
+    """Objects to the module's library. What its sources mark as visible is exported; `exports` adds names
+    that are not marked, for WebAssembly."""
     shape = _link_wasm(exports) if is_wasm(target) else _link_elf()
     argv = [*toolchain.command, *_machine(toolchain, target), "-nostdlib", "-s", *shape]
     argv += ["-o", str(output), *map(str, objects)]
@@ -120,33 +124,52 @@ def driver_command(
 
 def run_command(command: Command) -> None:
     """Run a tool; raise `CompileFailed` with what it said when it fails."""
-    command.output.parent.mkdir(parents=True, exist_ok=True)
-    command.output.unlink(missing_ok=True)  # `ar` would add to an old archive
-    done = subprocess.run(command.argv, env=dict(command.env), capture_output=True, text=True, check=False)
+    output = (command.cwd or Path()) / command.output
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.unlink(missing_ok=True)  # `ar` would add to an old archive
+    done = subprocess.run(
+        command.argv, env=dict(command.env), cwd=command.cwd, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         tool = Path(command.argv[0]).name
-        raise CompileFailed(
-            f"{tool} failed for '{command.output.name}':\n{(done.stderr or done.stdout).strip()}"
-        )
+        raise CompileFailed(f"{tool} failed for '{output.name}':\n{(done.stderr or done.stdout).strip()}")
 
 
 def is_wasm(target: Target) -> bool:
     return target.triple.startswith("wasm32")
 
 
+_BASELINE = {"x86_64": ("x86_64", "x86-64"), "aarch64": ("generic", "armv8-a")}
+"""Architecture -> the CPU that all others of it include, as zig and as gcc spell it. WebAssembly is checked
+as a whole before any of it runs, so it needs none."""
+
+
 def _machine(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
+    return _cpu(toolchain, target, target.cpu, target.gcc_march)
+
+
+def _baseline(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
+    cpu, march = _BASELINE.get(_architecture(target), (target.cpu, target.gcc_march))
+    return _cpu(toolchain, target, cpu, march)
+
+
+def _cpu(toolchain: Toolchain, target: Target, cpu: str, march: str) -> tuple[str, ...]:
     if toolchain.family == "zig":
-        return ("-target", target.triple, f"-mcpu={target.cpu}")
+        return ("-target", target.triple, f"-mcpu={cpu}")
     if is_wasm(target):
         raise NotYet(f"'{toolchain.family}' for '{target.name}'", hint="use 'toolchain: zig'")
     if toolchain.family == "clang":
-        return (f"--target={target.triple}", f"-march={target.gcc_march}")
-    arch = target.triple.split("-")[0]
-    if arch != platform.machine() and not Path(toolchain.command[0]).name.startswith(arch):
+        return (f"--target={target.triple}", f"-march={march}")
+    architecture = _architecture(target)
+    if architecture != platform.machine() and not Path(toolchain.command[0]).name.startswith(architecture):
         raise CompileFailed(
             f"'{toolchain.identity}' builds for {platform.machine()}, not for '{target.name}'"
         )
-    return (f"-march={target.gcc_march}",)
+    return (f"-march={march}",)
+
+
+def _architecture(target: Target) -> str:
+    return target.triple.split("-")[0]
 
 
 def _quiet(toolchain: Toolchain) -> tuple[str, ...]:

@@ -1,0 +1,29 @@
+"""Step `codegen`: C sources and packed weights of one module."""
+
+from __future__ import annotations
+
+from cuvil_build.steps.step import From, StepContext, StepKind
+
+
+def _params(context: StepContext) -> dict[str, object]:
+    return {
+        "model": context.variant.model,
+        "target": context.target.model_dump(mode="json"),
+    }
+
+
+STEP = StepKind(
+    name="codegen",
+    worker="cuvil_build.steps.workers.codegen:run",
+    scope="variant",
+    phase=1,
+    inputs={
+        "graph": From(("fuse", "import_model"), "graph"),
+        "plan": From("plan_memory", "plan"),
+    },
+    outputs={"sources": "src/", "weights": "weights.safetensors"},
+    params=_params,
+    sealed=True,
+    packages=("islpy", "jinja2", "onnx", "onnx-ir"),
+    preload=("cuvil_build.steps.workers.codegen",),
+)

@@ -1,0 +1,17 @@
+"""Step `plan_memory`: where every value of the graph lives in the arena."""
+
+from __future__ import annotations
+
+from cuvil_build.steps.step import From, StepKind
+
+STEP = StepKind(
+    name="plan_memory",
+    worker="cuvil_build.steps.workers.plan_memory:run",
+    scope="precision",
+    phase=1,
+    inputs={"graph": From(("fuse", "import_model"), "graph")},
+    outputs={"plan": "memory.json"},
+    sealed=True,
+    packages=("onnx", "onnx-ir"),
+    preload=("cuvil_build.steps.workers.plan_memory",),
+)

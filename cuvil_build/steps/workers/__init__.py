@@ -1,0 +1,1 @@
+"""What each step does, imported in the process that runs it."""

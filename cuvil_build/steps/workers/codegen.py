@@ -1,0 +1,141 @@
+"""Writes the C sources, the packed weights and the facts of a module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cuvil_build import __version__
+from cuvil_build.bundle.weights import WeightBlob, WeightsFile, write_weights
+from cuvil_build.codegen.assemble import Assembled, ModuleNames, WeightBlock, WeightPool, assemble
+from cuvil_build.codegen.c_names import c_identifier
+from cuvil_build.codegen.checks import check_graph
+from cuvil_build.codegen.kernels import emit_kernel
+from cuvil_build.codegen.module import emit_module, units
+from cuvil_build.codegen.plan import ModulePlan, TensorSpec
+from cuvil_build.memory.arena import plan_arena
+from cuvil_build.memory.liveness import assign_storage
+from cuvil_build.memory.report import from_json
+from cuvil_build.ops.lowered_graph import LoweredGraph
+from cuvil_build.steps.step import Job, Unit
+from cuvil_build.steps.workers.lowering import lowered_graph
+from cuvil_build.target.descriptor import Target
+
+CHECKS = "checks"
+"""Folder, and prefix of units, of the module that runs every kernel by itself."""
+
+
+def run(job: Job) -> None:
+    target = Target.model_validate(job.params["target"])
+    name = c_identifier(str(job.params["model"]))
+    graph = lowered_graph(job)
+    pool = WeightPool()
+    emit = partial(emit_kernel, target=target)
+    names = ModuleNames(name, target.name, __version__, _digest(job.inputs["graph"]), target.features)
+    module = assemble(graph, assign_storage(graph), from_json(_read(job.inputs["plan"])), emit, names, pool)
+    alone, regions = check_graph(graph)
+    storage = assign_storage(alone)
+    plan = plan_arena(storage.blocks, alone.reference_sizes())
+    checks = assemble(
+        alone, storage, plan, emit, ModuleNames(f"{name}_checks", *_rest(names)), pool
+    )
+    weights = write_weights(job.outputs["weights"], [_blob(w) for w in pool.blocks])
+    folder = job.outputs["sources"]
+    rows = [*_write(folder, "", _with(module, weights), target), *_write(folder, CHECKS, _with(checks, weights), target)]
+    _dump(folder / "units.json", [u.to_json() for u in _unique(rows)])
+    _dump(folder / "module.json", _facts(_with(module, weights), graph))
+    _dump(folder / "checks.json", {**_facts(_with(checks, weights), alone), "regions": regions})
+    job.log(f"{len(module.plan.kernels)} kernels, {weights.nbytes} bytes of weights")
+
+
+def _rest(names: ModuleNames) -> tuple[str, str, str, tuple[str, ...]]:
+    return names.target, names.version, names.digest, names.features
+
+
+def _read(path: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(path.read_text())
+    return data
+
+
+def _digest(graph: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(graph.read_bytes()).hexdigest()
+
+
+def _with(assembled: Assembled, file: WeightsFile) -> ModulePlan:
+    return assembled.with_weights(file.offsets, file.nbytes, file.id, file.id_offset)
+
+
+def _blob(block: WeightBlock) -> WeightBlob:
+    return WeightBlob(
+        block.name, block.dtype, block.shape, block.layout, block.nbytes, lambda: [memoryview(block.data()).cast("B")]
+    )
+
+
+def _write(folder: Path, place: str, plan: ModulePlan, target: Target) -> list[Unit]:
+    """Sources of one module; kernels and runtime stand once for both."""
+    own = {f"{plan.name}.h", "cuvil_module.h", "module.c"}
+    shared = {}
+    for path, text in emit_module(plan).items():
+        kept = f"{place}/{path}" if place and path in own else path
+        shared[path] = kept
+        (folder / kept).parent.mkdir(parents=True, exist_ok=True)
+        (folder / kept).write_text(text)
+    rows = []
+    for unit in units(plan, libc=target.runner == "wasm"):
+        member = target.baseline if unit["baseline"] and target.baseline != target.name else ""
+        unit_name = f"{place}_{unit['name']}" if unit["name"] == "module" and place else unit["name"]
+        headers = tuple(shared[h] for h in unit["headers"])
+        rows.append(Unit(unit_name, shared[unit["path"]], headers, tuple(unit["flags"]), member))
+    return rows
+
+
+def _unique(rows: Sequence[Unit]) -> Iterable[Unit]:
+    return sorted({u.name: u for u in rows}.values(), key=lambda u: u.name)
+
+
+def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
+    bounds = {d.name: [d.spec.minimum, d.spec.maximum] for d in graph.dims.values()}
+    return {
+        "model": plan.name,
+        "digest": plan.digest,
+        "features": list(plan.features),
+        "inputs": [_tensor(t, bounds) for t in plan.inputs],
+        "outputs": [_tensor(t, bounds) for t in plan.outputs],
+        "arena_bytes": plan.arena_max,
+        "weights_bytes": plan.weights_nbytes,
+        "kernels": [k.symbol for k in plan.kernels],
+        "calls": _calls(plan),
+    }
+
+
+def _calls(plan: ModulePlan) -> dict[str, list[str]]:
+    """Kernel symbol -> what the calls of it compute."""
+    found: dict[str, list[str]] = {}
+    pending = list(plan.body)
+    while pending:
+        item = pending.pop()
+        for side in ("then_body", "else_body"):
+            pending += getattr(item, side, ())
+        if hasattr(item, "kernel"):
+            found.setdefault(plan.kernels[item.kernel].symbol, []).append(item.comment)
+    return {symbol: sorted(comments) for symbol, comments in sorted(found.items())}
+
+
+def _tensor(tensor: TensorSpec, bounds: dict[str, list[int | None]]) -> dict[str, Any]:
+    used = sorted({s for d in tensor.shape for s in d.symbols()} & bounds.keys())
+    return {
+        "name": tensor.name,
+        "identifier": tensor.identifier,
+        "dtype": tensor.dtype.name,
+        "shape": [d.value if d.is_static else str(d) for d in tensor.shape],
+        "bounds": {s: bounds[s] for s in used},
+    }
+
+
+def _dump(path: Path, data: object) -> None:
+    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")

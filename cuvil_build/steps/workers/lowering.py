@@ -1,0 +1,16 @@
+"""The lowered graph of a step's input."""
+
+from __future__ import annotations
+
+from cuvil_build.cuir.weights import load_graph
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.lower_graph import lower_graph
+from cuvil_build.ops.lowered_graph import LoweredGraph
+from cuvil_build.passes.assign_layouts import order_of
+from cuvil_build.steps.step import Job
+
+
+def lowered_graph(job: Job) -> LoweredGraph:
+    """Of the input `graph`."""
+    model = load_graph(job.inputs["graph"], job.blobs)
+    return lower_graph(model, infer_model(model, annotate=False), order_of)
