@@ -42,6 +42,8 @@ def link_driver(folder: Path, manifest: dict[str, Any], target: Target, scratch:
     """The driver around `module.a`, as a static program."""
     model = manifest["model"]
     (scratch / "cuvil_module.h").write_text(
+        "#define CUVIL_STATUS /* cuvil_rt.h has the same numbers */\n"
+        '#include "cuvil_rt.h"\n'
         f'#include "{model}.h"\n'
         f"#define CUVIL_MODEL {model}\n"
         f"#define CUVIL_MODEL_INPUTS {len(manifest['inputs'])}\n"

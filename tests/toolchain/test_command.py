@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tiny_module import EXPORTS, build_tiny, target
 
 from cuvil_build.errors import CompileFailed, NotYet
 from cuvil_build.toolchain.command import compile_command, compile_flags, run_command
 from cuvil_build.toolchain.find import Toolchain, find_toolchain
+from tests.toolchain.tiny_module import EXPORTS, build_tiny, target
 
 TARGETS = ("x86_64", "x86_64-avx2", "x86_64-avx512", "aarch64-neon", "wasm32-simd128")
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_module import build_tiny, expected, rows, target
 
 from cuvil_build.errors import Internal, ModuleCrashed, ModuleRefused, NotExecuted
 from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed
+from tests.toolchain.planned_module import build_planned
+from tests.toolchain.tiny_module import build_tiny, expected, rows, target
 
 FEEDS = [rows(3), rows(0), rows(1000), rows(1)]
 
@@ -37,6 +38,25 @@ def check(folder: Path, name: str, runner: str = "") -> None:
 def test_wasm_module_runs(runner: str, tmp_path: Path) -> None:
     needs("node")
     check(build_tiny(target("wasm32-simd128"), tmp_path), "wasm32-simd128", runner)
+
+
+@pytest.mark.wasm
+def test_planned_wasm_module_gives_the_same_in_both_engines(tmp_path: Path) -> None:
+    needs("node")
+    folder = build_planned(target("wasm32-simd128"), tmp_path)
+    for runner in ("wasmtime", "node"):
+        check(folder, "wasm32-simd128", runner)
+        with pytest.raises(ModuleRefused, match=r"input 'x'.*1001.*0\.\.1000"):
+            run_module(folder, target("wasm32-simd128"), [rows(1001)], runner=runner)
+
+
+@pytest.mark.emulator
+def test_planned_aarch64_module_runs(tmp_path: Path) -> None:
+    needs("qemu-aarch64")
+    folder = build_planned(target("aarch64-neon"), tmp_path)
+    check(folder, "aarch64-neon")
+    with pytest.raises(ModuleRefused, match=r"input 'x'.*1001.*0\.\.1000"):
+        run_module(folder, target("aarch64-neon"), [rows(1001)])
 
 
 @pytest.mark.wasm

@@ -38,7 +38,7 @@ def target(name: str) -> Target:
 
 def expected(x: np.ndarray) -> dict[str, np.ndarray]:
     y = x * SCALE + np.float32(1)
-    return {"y": y, "total": np.array(int(y.sum()), np.int64)}
+    return {"y": y, "total": np.array(int(y.sum(dtype=np.float64)), np.int64)}
 
 
 def rows(count: int) -> dict[str, np.ndarray]:

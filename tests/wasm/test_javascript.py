@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "toolchain"))
-from tiny_module import build_tiny, target
+from tests.toolchain.tiny_module import build_tiny, target
 
 pytestmark = [
     pytest.mark.wasm,
