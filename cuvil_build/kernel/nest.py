@@ -86,8 +86,14 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def loads(expr: Expr) -> Iterator[Load]:
-    """Every load of an expression, depth first."""
-    if isinstance(expr, Load):
-        yield expr
-    for child in children(expr):
-        yield from loads(child)
+    """Every load of an expression, depth first; shared parts once."""
+    seen: set[int] = set()
+    pending = [expr]
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if isinstance(current, Load):
+            yield current
+        pending += reversed(children(current))
