@@ -273,3 +273,42 @@ def test_float64_decides_where_the_optimised_run_departs(monkeypatch: pytest.Mon
     assert yardstick.engine.endswith("in float64")
     assert "float64 decides" in yardstick.note
     assert yardstick.optimised_difference == pytest.approx(1e-3, rel=0.01)
+
+
+def test_float64_that_sides_with_neither_does_not_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cuvil_build.reference as module
+
+    plain = module.run_reference
+
+    def bent(model: Any, feeds: Any, outputs: Any = None, *, optimised: bool = False) -> Any:
+        result = plain(model, feeds, outputs, optimised=optimised)
+        if optimised:
+            result.outputs["y"] = result.outputs["y"] * np.float32(1.00005)
+        return result
+
+    def broken(model: Any, feeds: Any) -> Any:
+        result = plain(model, feeds)
+        return module.ReferenceResult({"y": result.outputs["y"] * np.float32(1.3)}, "broken in float64")
+
+    monkeypatch.setattr(module, "run_reference", bent)
+    monkeypatch.setattr(module, "decide_float64", broken)
+    yardstick = trusted_outputs(FIXTURES / "mlp.onnx", {"x": X})
+    assert yardstick.engine == "onnxruntime"
+    assert "differs from both by 0.23 and does not decide" in yardstick.note
+    np.testing.assert_array_equal(yardstick.outputs["y"], plain(FIXTURES / "mlp.onnx", {"x": X}).outputs["y"])
+
+
+@pytest.mark.parametrize("opset", [7, 9, 12, 13, 14, 17])
+def test_both_engines_agree_on_batch_normalization(opset: int) -> None:
+    """onnx's own evaluator runs opsets 9 to 13 in training mode."""
+    model = parse(
+        f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[2, 2, 3] x) => (float[2, 2, 3] y)
+        <float[2] s = {{1, 2}}, float[2] b = {{0.5, 1}}, float[2] m = {{0.3, -1}}, float[2] v = {{2, 3}}>
+        {{ y = BatchNormalization <momentum = 0.9> (x, s, b, m, v) }}"""
+    )
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 2, 3)).astype(np.float32)}
+    have, want = Reference(model, evaluator=True).run(feeds), run_reference(model, feeds)
+    assert (have.engine, want.engine) == ("onnx evaluator", "onnxruntime")
+    result = compare(have.outputs, want.outputs)
+    assert result.passed, result.describe()

@@ -42,7 +42,6 @@ def test_samples_fit_the_model() -> None:
 
 
 def test_held_out_images_are_not_trained_on(run_script: Load) -> None:
-    pytest.importorskip("sklearn")
     split = run_script(RECIPE / "train.py").load_split()
     np.testing.assert_array_equal(split.held_images, read_npz(RECIPE / "data/heldout.npz")["image"])
     np.testing.assert_array_equal(split.held_labels, read_npz(RECIPE / "data/labels.npz")["labels"])
@@ -84,7 +83,6 @@ def test_gradients_are_those_of_the_loss(parameter: int, run_script: Load) -> No
 
 def test_training_again_gives_the_same_network(run_script: Load) -> None:
     """Two epochs twice: every random choice is seeded. Chance is 0.1."""
-    pytest.importorskip("sklearn")
     script = run_script(RECIPE / "train.py")
     split = script.load_split()
     models = [script.to_onnx(script.train(split, epochs=2)).SerializeToString() for _ in range(2)]
@@ -94,6 +92,5 @@ def test_training_again_gives_the_same_network(run_script: Load) -> None:
 
 @pytest.mark.slow
 def test_full_training_reaches_the_promised_accuracy(run_script: Load) -> None:
-    pytest.importorskip("sklearn")
     script = run_script(RECIPE / "train.py")
     assert accuracy(script.to_onnx(script.train(script.load_split()))) >= 0.97
