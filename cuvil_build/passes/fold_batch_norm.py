@@ -1,4 +1,4 @@
-"""Folds BatchNormalization and constant scales and shifts into the weights of the Conv or Gemm before them."""
+"""Folds BatchNormalization and constant scales and shifts into the Conv or Gemm before them."""
 
 from __future__ import annotations
 

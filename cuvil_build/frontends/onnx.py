@@ -1,0 +1,196 @@
+"""ONNX file -> CU-IR."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from cuvil_build.cuir.dims import DimSpec, FreeDim, read_dims
+from cuvil_build.cuir.dtypes import DType
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.locations import inherit, location_of, set_location
+from cuvil_build.cuir.naming import Namer
+from cuvil_build.cuir.opset import OPSET
+from cuvil_build.cuir.traverse import graphs_within
+from cuvil_build.cuir.types import dtype_of, shape_of
+from cuvil_build.errors import CuvilError, InvalidModel, Loc, MissingFile, nearest
+from cuvil_build.frontends.onnx_dims import settle_dims
+from cuvil_build.frontends.onnx_file import read_model
+from cuvil_build.frontends.onnx_lift import lift
+from cuvil_build.ops import catalog
+from cuvil_build.ops.infer import Inference, raise_all, unsupported_operator
+from cuvil_build.passes import eliminate_dead
+from cuvil_build.passes.graph_pass import Rewrite
+from cuvil_build.passes.pipeline import IMPORT, Check, run_passes
+
+CONTROL_FLOW = ("If",)
+"""Operators that the inference driver and the code generator know by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """An input or an output of the model."""
+
+    name: str
+    dtype: DType
+    shape: tuple[IntExpr, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    model: ir.Model
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    dims: Mapping[str, FreeDim]
+    inference: Inference
+    rewrites: tuple[tuple[str, Rewrite], ...]
+    """What the passes did, with the name of each pass."""
+    opset: int
+    """Of the file."""
+
+    def report(self) -> dict[str, object]:
+        """For people: what came in and what became of it."""
+        nodes = [n for graph in graphs_within(self.model.graph) for n in graph]
+        return {
+            "opset": {"file": self.opset, "graph": self.model.opset_imports.get("", OPSET)},
+            "inputs": [str(t) for t in self.inputs],
+            "outputs": [str(t) for t in self.outputs],
+            "dims": {
+                name: {"min": d.spec.minimum, "max": d.spec.maximum, "file": d.original}
+                for name, d in sorted(self.dims.items())
+            },
+            "operators": dict(sorted(Counter(n.op_type for n in nodes).items())),
+            "rewrites": dict(sorted(Counter(name for name, _ in self.rewrites).items())),
+            "guards": [
+                f"{node.name}: {guard}" for node in nodes for guard in self.inference.guards.get(node, ())
+            ],
+        }
+
+
+def import_onnx(
+    path: Path,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    outputs: Sequence[str] | None = None,
+    file_label: str = "",
+    check: Check | None = None,
+    dump: Path | None = None,
+) -> Imported:
+    """Reads, lifts and specialises a model. `file_label` is what locations and errors call the file.
+
+    `check` sees the graph before and after each pass, `dump` is where a graph that breaks the rules is left.
+    """
+    label = file_label or path.name
+    model, opset = read_onnx(path, dims=dims, outputs=outputs, file_label=label)
+    raise_all(unsupported_operators(model))
+    try:
+        result = run_passes(model, IMPORT, check=check, dump=dump)
+    except CuvilError as error:
+        error.at(Loc(label))
+        raise
+    return _imported(result.model, result.inference, result.rewrites, opset)
+
+
+def read_onnx(
+    path: Path,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    outputs: Sequence[str] | None = None,
+    file_label: str = "",
+) -> tuple[ir.Model, int]:
+    """The model lifted and with named dims, before any pass, and the file's opset."""
+    label = file_label or path.name
+    if not path.is_file():
+        raise MissingFile(f"there is no model '{label}'")
+    source = read_model(path, label)
+    model = lift(source, label)
+    try:
+        _prune(model, outputs)
+        _own_outputs(model, label, source.opset)
+        eliminate_dead.run(model)
+        settle_dims(model, dims or {})
+    except CuvilError as error:
+        error.at(Loc(label))
+        raise
+    _forget_types(model)
+    model.producer_name, model.producer_version, model.doc_string = "cuvil", None, None
+    model.graph.name = "main"
+    return model, source.opset
+
+
+def unsupported_operators(model: ir.Model) -> list[CuvilError]:
+    """One error for each node whose operator nobody knows."""
+    return [
+        unsupported_operator(node).at(location_of(node))
+        for graph in graphs_within(model.graph)
+        for node in graph
+        if catalog.find(node.domain, node.op_type) is None and node.op_type not in CONTROL_FLOW
+    ]
+
+
+def _prune(model: ir.Model, outputs: Sequence[str] | None) -> None:
+    if outputs is None:
+        return
+    by_name = {str(v.name): v for v in model.graph.outputs}
+    for name in outputs:
+        if name not in by_name:
+            raise InvalidModel(f"outputs: the model has no output '{name}'", hint=nearest(name, by_name))
+    model.graph.outputs[:] = [by_name[name] for name in dict.fromkeys(outputs)]
+
+
+def _own_outputs(model: ir.Model, label: str, opset: int) -> None:
+    """Every output of a graph is made by a node of that graph, and is there once."""
+    namer = Namer(model)
+    for graph in graphs_within(model.graph):
+        seen: set[ir.Value] = set()
+        for index, value in enumerate(list(graph.outputs)):
+            maker = value.producer()
+            if maker is not None and maker.graph is graph and value not in seen:
+                seen.add(value)
+                continue
+            name = value.name or ""
+            if value.is_initializer() and value not in seen:
+                value.name = namer.value(f"{name}.constant")
+            else:
+                name = namer.value(f"{name}.copy")
+            copy = ir.node("Identity", [value], name=namer.node(f"{name}_copy"))
+            copy.outputs[0].name = name
+            graph.append(copy)
+            if maker is not None:
+                inherit([copy], [maker])
+            else:
+                set_location(copy, label, value.name or "", "Identity", opset)
+            graph.outputs[index] = copy.outputs[0]
+
+
+def _forget_types(model: ir.Model) -> None:
+    """What the file says of inner values is not trusted: inference finds it again."""
+    for graph in graphs_within(model.graph):
+        for node in graph:
+            for value in node.outputs:
+                value.type = value.shape = None
+
+
+def _imported(
+    model: ir.Model, inference: Inference, rewrites: tuple[tuple[str, Rewrite], ...], opset: int
+) -> Imported:
+    return Imported(
+        model,
+        tuple(_info(v) for v in model.graph.inputs),
+        tuple(_info(v) for v in model.graph.outputs),
+        read_dims(model),
+        inference,
+        rewrites,
+        opset,
+    )
+
+
+def _info(value: ir.Value) -> TensorInfo:
+    return TensorInfo(str(value.name), dtype_of(value.dtype, f"'{value.name}'"), shape_of(value))

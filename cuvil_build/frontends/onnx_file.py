@@ -1,0 +1,334 @@
+"""Reads an ONNX file that nobody vouches for: damaged, hostile, unsorted, with weights in other files."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import mmap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+from cuvil_build.cuir.naming import fresh_name
+from cuvil_build.cuir.weights import INLINE_NBYTES
+from cuvil_build.errors import InvalidModel, Loc, NotYet
+
+MAX_NBYTES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a node stood in the file."""
+
+    name: str
+    op: str
+    opset: int
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class SourceModel:
+    """A model with unique names and sorted nodes; large tensors are kept apart from the protobuf message."""
+
+    proto: ModelProto
+    opset: int
+    tensors: dict[str, ir.TensorProtocol] = field(default_factory=dict)
+    """Large tensors by the name of the initializer, or of the Constant node's output."""
+    origins: dict[str, Origin] = field(default_factory=dict)
+    """By the name of each node output."""
+
+
+def read_model(path: Path, label: str) -> SourceModel:
+    """The model of a file; `label` is what errors and locations call it."""
+    proto = _parse(path, label)
+    if proto.functions:
+        proto = onnx.inliner.inline_local_functions(proto)
+    opset = _opset(proto, label)
+    source = SourceModel(proto, opset)
+    _Tidy(source, label).graph(proto.graph, {})
+    for graph in _graphs(proto.graph):
+        _take_tensors(graph, source, path.parent, label)
+        _drop_default_inputs(graph)
+        graph.ClearField("value_info")
+        graph.ClearField("quantization_annotation")
+    return source
+
+
+def damaged(label: str, message: str, hint: str = "", node: str = "") -> InvalidModel:
+    return InvalidModel(message, loc=Loc(label, node=node), hint=hint)
+
+
+def _parse(path: Path, label: str) -> ModelProto:
+    size = path.stat().st_size
+    if size == 0:
+        raise damaged(label, "the file is empty")
+    if size >= MAX_NBYTES:
+        raise damaged(
+            label, "the file has 2 GiB or more, the limit of protobuf", hint="export with external data"
+        )
+    proto = ModelProto()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        try:
+            proto.ParseFromString(content)
+        except (DecodeError, TypeError, ValueError) as error:
+            raise damaged(
+                label, "not an ONNX model, or a truncated one", hint="export or fetch it again"
+            ) from error
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise damaged(label, "the file holds no graph", hint="it may be truncated, or no ONNX model")
+    return proto
+
+
+def _opset(proto: ModelProto, label: str) -> int:
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+    if not versions:
+        raise damaged(label, "the model names no opset")
+    uses_default = any(n.domain in ("", "ai.onnx") for g in _graphs(proto.graph) for n in g.node)
+    if "" not in versions and uses_default:
+        raise damaged(label, "the model names no opset of the default domain, and uses its operators")
+    return int(versions.get("", 0))
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for inner in _bodies(node):
+            yield from _graphs(inner)
+
+
+def _bodies(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _node_text(node: NodeProto, opset: int) -> str:
+    name = node.name or next((o for o in node.output if o), "")
+    return f"node '{name}' ({node.op_type}, opset {opset})"
+
+
+# Names and order -------------------------------------------------------------------------------------------
+
+
+class _Tidy:
+    """Makes value names unique in the whole model, and puts nodes behind what they read."""
+
+    def __init__(self, source: SourceModel, label: str) -> None:
+        self.source = source
+        self.label = label
+        self.taken: set[str] = set()
+
+    def graph(self, graph: GraphProto, outer: dict[str, str]) -> None:
+        if graph.sparse_initializer:
+            raise NotYet("sparse initializers", loc=Loc(self.label))
+        names = outer | self.define(graph)
+        for node in graph.node:
+            node.domain = "" if node.domain == "ai.onnx" else node.domain
+            self.rename(node, names)
+        for value in (*graph.input, *graph.initializer, *graph.output):
+            if value.name not in names:
+                raise damaged(self.label, f"output '{value.name}' is never defined")
+            value.name = names[value.name]
+        self.sort(graph)
+
+    def define(self, graph: GraphProto) -> dict[str, str]:
+        """Unique names for all that the graph defines itself."""
+        given = {v.name for v in graph.input}
+        if len(given) != len(graph.input):
+            raise damaged(self.label, "two inputs have the same name")
+        stored = [t.name for t in graph.initializer]
+        names = {name: fresh_name(name, self.taken) for name in [v.name for v in graph.input]}
+        defined = set(names)
+        for name in stored:
+            if name in defined and name not in given:
+                raise damaged(self.label, f"two initializers are named '{name}'")
+            if not name:
+                raise damaged(self.label, "an initializer has no name")
+            defined.add(name)
+            names.setdefault(name, "")
+            names[name] = names[name] or fresh_name(name, self.taken)
+        for node in graph.node:
+            for name in node.output:
+                if name and name in defined:
+                    text = _node_text(node, self.source.opset)
+                    raise damaged(self.label, f"value '{name}' is defined twice", node=text)
+                if name:
+                    defined.add(name)
+                    names[name] = fresh_name(name, self.taken)
+        return names
+
+    def rename(self, node: NodeProto, names: dict[str, str]) -> None:
+        text = _node_text(node, self.source.opset)
+        label = node.name or next((o for o in node.output if o), "")
+        for index, name in enumerate(node.input):
+            if name and name not in names:
+                raise damaged(self.label, f"reads '{name}', which nothing defines", node=text)
+            node.input[index] = names[name] if name else ""
+        metadata = tuple(sorted((p.key, p.value) for p in node.metadata_props))
+        for index, name in enumerate(node.output):
+            if name:
+                node.output[index] = names[name]
+                origin = Origin(label, node.op_type, self.source.opset, metadata)
+                self.source.origins[names[name]] = origin
+        for body in _bodies(node):
+            self.graph(body, names)
+
+    def sort(self, graph: GraphProto) -> None:
+        """Stable; a cycle is named by one of its nodes."""
+        maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+        needs = [{maker[n] for n in _reads(node) if n in maker} for node in graph.node]
+        if all(i > max(need, default=-1) for i, need in enumerate(needs)):
+            return
+        readers: list[list[int]] = [[] for _ in needs]
+        for index, need in enumerate(needs):
+            for source in need:
+                readers[source].append(index)
+        missing = [len(need) for need in needs]
+        ready = [i for i, count in enumerate(missing) if not count]
+        order = []
+        while ready:
+            index = heapq.heappop(ready)
+            order.append(index)
+            for reader in readers[index]:
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heapq.heappush(ready, reader)
+        if len(order) < len(needs):
+            stuck = next(i for i, count in enumerate(missing) if count)
+            text = _node_text(graph.node[stuck], self.source.opset)
+            raise damaged(self.label, "the graph has a cycle", node=text)
+        nodes = [NodeProto.FromString(graph.node[i].SerializeToString()) for i in order]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _reads(node: NodeProto) -> Iterable[str]:
+    yield from node.input
+    for body in _bodies(node):
+        for inner in body.node:
+            yield from _reads(inner)
+        yield from (v.name for v in body.output)
+
+
+# Tensors ---------------------------------------------------------------------------------------------------
+
+
+def _drop_default_inputs(graph: GraphProto) -> None:
+    """An initializer that is an input too is a default that callers could override: here it is a constant."""
+    stored = {t.name for t in graph.initializer}
+    if not any(v.name in stored for v in graph.input):
+        return
+    kept = [v for v in graph.input if v.name not in stored]
+    del graph.input[:]
+    graph.input.extend(kept)
+
+
+def _take_tensors(graph: GraphProto, source: SourceModel, folder: Path, label: str) -> None:
+    for tensor in graph.initializer:
+        _take(tensor, tensor.name, source, folder, label)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                named = node.op_type == "Constant" and node.domain == ""
+                _take(attribute.t, node.output[0] if named else "", source, folder, label)
+
+
+def _take(tensor: TensorProto, name: str, source: SourceModel, folder: Path, label: str) -> None:
+    """Check a tensor; move a large one out of the message."""
+    what = f"tensor '{name or tensor.name}'"
+    try:
+        dtype = ir.DataType(tensor.data_type)
+    except ValueError as error:
+        raise damaged(label, f"{what} has the unknown dtype {tensor.data_type}") from error
+    if any(d < 0 for d in tensor.dims):
+        raise damaged(label, f"{what} has a negative size")
+    if dtype == ir.DataType.STRING or dtype == ir.DataType.UNDEFINED:
+        return
+    count = math.prod(tensor.dims)
+    nbytes = math.ceil(count * dtype.bitwidth / 8)
+    shape = tuple(tensor.dims)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        data = _external(tensor, nbytes, folder, what, label)
+        _move(tensor, name, _tensor(data, dtype, shape), source)
+    elif tensor.HasField("raw_data"):
+        raw = tensor.raw_data
+        if len(raw) != nbytes:
+            raise damaged(label, f"{what} has {len(raw)} bytes, its shape and dtype need {nbytes}")
+        if name and nbytes > INLINE_NBYTES:
+            _move(tensor, name, _tensor(np.frombuffer(raw, np.uint8), dtype, shape), source)
+    else:
+        _check_typed(tensor, dtype, count, what, label)
+        if name and nbytes > INLINE_NBYTES and dtype.bitwidth >= 8:
+            _move(tensor, name, ir.Tensor(onnx.numpy_helper.to_array(tensor), dtype=dtype), source)
+
+
+def _check_typed(tensor: TensorProto, dtype: ir.DataType, count: int, what: str, label: str) -> None:
+    fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+    held = sum(len(getattr(tensor, name)) for name in fields)
+    per_element = 2 if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128) else 1
+    expected = count * per_element if dtype.bitwidth >= 8 else math.ceil(count * dtype.bitwidth / 8)
+    # Some writers pack sub-byte types one element an entry.
+    if held not in (expected, count * per_element):
+        raise damaged(label, f"{what} has {held} elements, its shape needs {expected}")
+
+
+def _move(tensor: TensorProto, name: str, moved: ir.TensorProtocol, source: SourceModel) -> None:
+    if not name:
+        tensor.CopyFrom(ir.to_proto(moved))
+        return
+    moved.name = name
+    source.tensors[name] = moved
+    empty = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    tensor.CopyFrom(empty)
+
+
+def _tensor(data: np.ndarray[Any, Any], dtype: ir.DataType, shape: Sequence[int]) -> ir.TensorProtocol:
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(data, dtype, shape=ir.Shape(shape))
+    return ir.Tensor(data.view(dtype.numpy()).reshape(shape), dtype=dtype)
+
+
+def _external(tensor: TensorProto, nbytes: int, folder: Path, what: str, label: str) -> np.ndarray[Any, Any]:
+    """The bytes of external data, mapped. They may lie only in the model's own folder."""
+    entries = {e.key: e.value for e in tensor.external_data}
+    location = entries.get("location", "")
+    path = _external_path(location, folder, what, label)
+    try:
+        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or nbytes)
+    except ValueError as error:
+        raise damaged(label, f"{what}: offset or length of its external data is no number") from error
+    if length != nbytes:
+        raise damaged(label, f"{what} has {length} bytes of external data, its shape needs {nbytes}")
+    size = path.stat().st_size
+    if offset < 0 or offset + nbytes > size:
+        end = offset + nbytes
+        raise damaged(
+            label, f"{what} ends at byte {end} of '{location}', which has {size}", hint="fetch it again"
+        )
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    return np.memmap(path, np.uint8, "r", offset, (nbytes,))
+
+
+def _external_path(location: str, folder: Path, what: str, label: str) -> Path:
+    if not location or "\0" in location:
+        raise damaged(label, f"{what}: its external data names no file")
+    if Path(location).is_absolute() or "\\" in location:
+        raise damaged(label, f"{what}: its external data '{location}' must be a path relative to the model")
+    path = (folder / location).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise damaged(label, f"{what}: its external data '{location}' lies outside of the model's folder")
+    if not path.is_file():
+        raise damaged(
+            label, f"{what}: its external data '{location}' is missing", hint="put it beside the model"
+        )
+    return path
