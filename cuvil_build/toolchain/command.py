@@ -57,14 +57,32 @@ class Command:
     """Where it runs; relative paths of `argv` and `output` start there."""
 
 
-def compile_flags(toolchain: Toolchain, target: Target, *, baseline: bool = False) -> tuple[str, ...]:
-    """What decides an object's bytes beside its source; paths are not among it.
+def compile_flags(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
+    """What decides an object's bytes beside its source; paths are not among it."""
+    return (
+        *_machine(toolchain, target),
+        *_DIALECT,
+        *_quiet(toolchain),
+        *_NUMBERS,
+        *_FREESTANDING,
+        *_REPRODUCIBLE,
+    )
 
-    `baseline` leaves out what only some CPUs of the architecture have, for code that runs before the module
-    has looked which CPU it is on.
-    """
-    machine = _baseline(toolchain, target) if baseline else _machine(toolchain, target)
-    return (*machine, *_DIALECT, *_quiet(toolchain), *_NUMBERS, *_FREESTANDING, *_REPRODUCIBLE)
+
+def object_command(
+    toolchain: Toolchain,
+    flags: Sequence[str],
+    source: Path,
+    output: Path,
+    include_dirs: Sequence[Path] = (),
+    cwd: Path | None = None,
+) -> Command:
+    """One C file to one object, with `compile_flags` and the file's own in `flags`."""
+    argv = [*toolchain.command, *flags]
+    argv += [f"-I{folder}" for folder in include_dirs]
+    argv += [f"-ffile-prefix-map={folder}=." for folder in sorted({source.parent, *include_dirs})]
+    argv += ["-c", str(source), "-o", str(output)]
+    return Command(tuple(argv), closed_environment(toolchain), output, cwd)
 
 
 def compile_command(
@@ -74,16 +92,11 @@ def compile_command(
     output: Path,
     include_dirs: Sequence[Path] = (),
     flags: Sequence[str] = (),
-    *,
-    baseline: bool = False,
     cwd: Path | None = None,
 ) -> Command:
-    """One C file to one object."""
-    argv = [*toolchain.command, *compile_flags(toolchain, target, baseline=baseline), *flags]
-    argv += [f"-I{folder}" for folder in include_dirs]
-    argv += [f"-ffile-prefix-map={folder}=." for folder in sorted({source.parent, *include_dirs})]
-    argv += ["-c", str(source), "-o", str(output)]
-    return Command(tuple(argv), closed_environment(toolchain), output, cwd)
+    """As `object_command`, for a target."""
+    own = (*compile_flags(toolchain, target), *flags)
+    return object_command(toolchain, own, source, output, include_dirs, cwd)
 
 
 def link_command(
@@ -139,33 +152,19 @@ def is_wasm(target: Target) -> bool:
     return target.triple.startswith("wasm32")
 
 
-_BASELINE = {"x86_64": ("x86_64", "x86-64"), "aarch64": ("generic", "armv8-a")}
-"""Architecture -> the CPU that all others of it include, as zig and as gcc spell it. WebAssembly is checked
-as a whole before any of it runs, so it needs none."""
-
-
 def _machine(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
-    return _cpu(toolchain, target, target.cpu, target.gcc_march)
-
-
-def _baseline(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
-    cpu, march = _BASELINE.get(_architecture(target), (target.cpu, target.gcc_march))
-    return _cpu(toolchain, target, cpu, march)
-
-
-def _cpu(toolchain: Toolchain, target: Target, cpu: str, march: str) -> tuple[str, ...]:
     if toolchain.family == "zig":
-        return ("-target", target.triple, f"-mcpu={cpu}")
+        return ("-target", target.triple, f"-mcpu={target.cpu}")
     if is_wasm(target):
         raise NotYet(f"'{toolchain.family}' for '{target.name}'", hint="use 'toolchain: zig'")
     if toolchain.family == "clang":
-        return (f"--target={target.triple}", f"-march={march}")
+        return (f"--target={target.triple}", f"-march={target.gcc_march}")
     architecture = _architecture(target)
     if architecture != platform.machine() and not Path(toolchain.command[0]).name.startswith(architecture):
         raise CompileFailed(
             f"'{toolchain.identity}' builds for {platform.machine()}, not for '{target.name}'"
         )
-    return (f"-march={march}",)
+    return (f"-march={target.gcc_march}",)
 
 
 def _architecture(target: Target) -> str:

@@ -14,9 +14,8 @@ def main(folder: str, feeds: str, outputs: str, count: str, threads: str) -> int
     cases = read_cases(Path(feeds), int(count))
     try:
         module = cuvil.load(folder, threads=int(threads))
-        # outputs may live in the module's memory until the next run
-        results = [{name: array.copy() for name, array in module.run(case).items()} for case in cases]
-    except cuvil.ModuleError as error:
+        results = [module.run(case) for case in cases]
+    except cuvil.CuvilRuntimeError as error:
         print(error, file=sys.stderr)
         return REFUSED
     write_cases(Path(outputs), results)

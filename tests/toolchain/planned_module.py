@@ -20,7 +20,7 @@ from cuvil_build.toolchain.command import (
     run_command,
 )
 from cuvil_build.toolchain.find import find_toolchain
-from tests.toolchain.tiny_module import INPUTS, OUTPUTS, SCALE
+from tests.toolchain.tiny_module import INPUTS, OUTPUTS, SCALE, target
 
 _KERNEL = """#include <stdint.h>
 
@@ -47,9 +47,10 @@ void total(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end
   *(int64_t *)buffers[1] = (int64_t)sum;
 }
 """
+_CRASH = _TOTAL.replace("(void)begin,", "__builtin_trap();\n  (void)begin,")
 
 
-def plan_of(machine: Target, weights: WeightsFile) -> ModulePlan:
+def plan_of(machine: Target, weights: WeightsFile, *, crash: bool = False) -> ModulePlan:
     rows, of = IntExpr.of("rows"), IntExpr.of
     nbytes = rows * 16
     return ModulePlan(
@@ -69,7 +70,13 @@ def plan_of(machine: Target, weights: WeightsFile) -> ModulePlan:
         ),
         kernels=(
             KernelSpec("affine", _KERNEL, of("d0"), of(0), of(8)),
-            KernelSpec("total", _TOTAL, of(1), of(0), of(8)),
+            KernelSpec(
+                "total",
+                _CRASH if crash else _TOTAL,
+                of(1),
+                of(0),
+                of(8),
+            ),
         ),
         body=(Call(0, (0, 1, 2), (rows,)), Call(1, (2, 3), (rows,))),
         arena=of(0),
@@ -81,10 +88,10 @@ def plan_of(machine: Target, weights: WeightsFile) -> ModulePlan:
     )
 
 
-def build_planned(machine: Target, folder: Path, kind: str = "zig") -> Path:
+def build_planned(machine: Target, folder: Path, kind: str = "zig", *, crash: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     blob = WeightBlob("scale", "float32", (4,), "row-major", 16, lambda: [SCALE.tobytes()])
-    plan = plan_of(machine, write_weights(folder / "weights.safetensors", [blob]))
+    plan = plan_of(machine, write_weights(folder / "weights.safetensors", [blob]), crash=crash)
     sources = folder / "src"
     for name, text in emit_module(plan).items():
         (sources / name).parent.mkdir(parents=True, exist_ok=True)
@@ -92,16 +99,17 @@ def build_planned(machine: Target, folder: Path, kind: str = "zig") -> Path:
     (folder / "tiny.h").write_text((sources / "tiny.h").read_text())
     toolchain = find_toolchain(kind)
     objects = []
+    # what runs before the CPU is checked may use nothing that only some CPUs have
+    before = target(machine.baseline or machine.name)
     for unit in units(plan, libc=is_wasm(machine)):
         output = Path("obj") / f"{unit['name']}.o"
         command = compile_command(
             toolchain,
-            machine,
+            before if unit["baseline"] else machine,
             Path(unit["path"]),
             output,
             sorted({Path(header).parent for header in unit["headers"]}),
             unit["flags"],
-            baseline=unit["baseline"],
             cwd=sources,
         )
         run_command(command)

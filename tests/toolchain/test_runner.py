@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from pathlib import Path
 
@@ -48,6 +49,49 @@ def test_planned_wasm_module_gives_the_same_in_both_engines(tmp_path: Path) -> N
         check(folder, "wasm32-simd128", runner)
         with pytest.raises(ModuleRefused, match=r"input 'x'.*1001.*0\.\.1000"):
             run_module(folder, target("wasm32-simd128"), [rows(1001)], runner=runner)
+
+
+def native() -> str:
+    if platform.machine() not in ("x86_64", "aarch64"):
+        pytest.skip(f"no target for {platform.machine()}")
+    return {"x86_64": "x86_64", "aarch64": "aarch64-neon"}[platform.machine()]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_planned_module_runs_natively(threads: int, tmp_path: Path) -> None:
+    name = native()
+    machine = target(name).model_copy(update={"runner": "native"})
+    folder = build_planned(machine, tmp_path)
+    results = run_module(folder, machine, FEEDS, threads=threads)
+    for feed, outputs in zip(FEEDS, results, strict=True):
+        for key, array in expected(feed["x"]).items():
+            np.testing.assert_array_equal(outputs[key], array, strict=True)
+
+
+def test_error_of_a_native_module_is_passed_on(tmp_path: Path) -> None:
+    machine = target(native()).model_copy(update={"runner": "native"})
+    folder = build_planned(machine, tmp_path)
+    with pytest.raises(ModuleRefused, match=r"input 'x'.*1001.*0\.\.1000"):
+        run_module(folder, machine, [rows(1001)])
+    weights = folder / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-64])
+    with pytest.raises(ModuleRefused, match="truncated"):
+        run_module(folder, machine, FEEDS)
+
+
+def test_module_that_crashes_ends_only_its_own_process(tmp_path: Path) -> None:
+    machine = target(native()).model_copy(update={"runner": "native"})
+    folder = build_planned(machine, tmp_path, crash=True)
+    with pytest.raises(ModuleCrashed, match=r"crashed: SIG(ILL|TRAP|SEGV)"):
+        run_module(folder, machine, FEEDS)
+
+
+@pytest.mark.emulator
+def test_crash_under_an_emulator_is_a_crash(tmp_path: Path) -> None:
+    needs("qemu-aarch64")
+    folder = build_planned(target("aarch64-neon"), tmp_path, crash=True)
+    with pytest.raises(ModuleCrashed, match=r"crashed: SIG(ILL|TRAP|SEGV)"):
+        run_module(folder, target("aarch64-neon"), FEEDS)
 
 
 @pytest.mark.emulator
