@@ -39,12 +39,13 @@ def run(job: Job) -> None:
     alone, regions = check_graph(graph)
     storage = assign_storage(alone)
     plan = plan_arena(storage.blocks, alone.reference_sizes())
-    checks = assemble(
-        alone, storage, plan, emit, ModuleNames(f"{name}_checks", *_rest(names)), pool
-    )
+    checks = assemble(alone, storage, plan, emit, ModuleNames(f"{name}_checks", *_rest(names)), pool)
     weights = write_weights(job.outputs["weights"], [_blob(w) for w in pool.blocks])
     folder = job.outputs["sources"]
-    rows = [*_write(folder, "", _with(module, weights), target), *_write(folder, CHECKS, _with(checks, weights), target)]
+    rows = [
+        *_write(folder, "", _with(module, weights), target),
+        *_write(folder, CHECKS, _with(checks, weights), target),
+    ]
     _dump(folder / "units.json", [u.to_json() for u in _unique(rows)])
     _dump(folder / "module.json", _facts(_with(module, weights), graph))
     _dump(folder / "checks.json", {**_facts(_with(checks, weights), alone), "regions": regions})
@@ -72,7 +73,12 @@ def _with(assembled: Assembled, file: WeightsFile) -> ModulePlan:
 
 def _blob(block: WeightBlock) -> WeightBlob:
     return WeightBlob(
-        block.name, block.dtype, block.shape, block.layout, block.nbytes, lambda: [memoryview(block.data()).cast("B")]
+        block.name,
+        block.dtype,
+        block.shape,
+        block.layout,
+        block.nbytes,
+        lambda: [memoryview(block.data()).cast("B")],
     )
 
 

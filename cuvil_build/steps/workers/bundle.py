@@ -1,0 +1,60 @@
+"""Puts the files of a module together and says in the manifest what is true of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from cuvil_build import __version__
+from cuvil_build.bundle.manifest import ModuleFacts, build_manifest, write_manifest
+from cuvil_build.steps.step import Job
+from cuvil_build.steps.workers.module_folder import WEIGHTS, tensor_entries, write_javascript
+from cuvil_build.target.descriptor import Target
+from cuvil_build.toolchain.find import find_toolchain
+
+
+def run(job: Job) -> None:
+    target = Target.model_validate(job.params["target"])
+    folder = job.outputs["module"]
+    facts = json.loads((job.inputs["sources"] / "module.json").read_text())
+    report = json.loads(job.inputs["report"].read_text())
+    files = {
+        WEIGHTS: job.inputs["weights"],
+        "golden.safetensors": job.inputs["golden"],
+        f"{facts['model']}.h": job.inputs["sources"] / f"{facts['model']}.h",
+        "reports/verify.json": job.inputs["report"],
+        "reports/memory.json": job.inputs["memory"],
+    }
+    files |= {path.name: path for path in sorted(job.inputs["module"].iterdir())}
+    for name, path in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / name)
+    names = sorted(files)
+    if target.runner == "wasm":
+        names += write_javascript(folder, facts)
+    toolchain = find_toolchain("zig")
+    write_manifest(
+        folder,
+        build_manifest(
+            folder,
+            ModuleFacts(
+                model=facts["model"],
+                project_model=str(job.params["model"]),
+                source_digest=facts["digest"],
+                precision=str(job.params["precision"]),
+                target=target.name,
+                triple=target.triple,
+                features=tuple(facts["features"]),
+                tier=report["tier"],
+                library=f"module{target.library_suffix}",
+                weights=WEIGHTS,
+                inputs=tensor_entries(facts["inputs"]),
+                outputs=tensor_entries(facts["outputs"]),
+                arena_bytes=facts["arena_bytes"],
+                tools={"cuvil": __version__, toolchain.family: toolchain.version},
+                verification={k: v for k, v in report.items() if k not in ("tier", "reason")},
+                reason=report["reason"],
+            ),
+            sorted(names),
+        ),
+    )

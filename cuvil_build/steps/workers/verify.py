@@ -1,0 +1,126 @@
+"""Runs a module and compares it with the model that it was made from."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from cuvil_build.bundle.golden import GoldenCase, write_golden
+from cuvil_build.bundle.manifest import round_figures
+from cuvil_build.cuir.dims import read_dims
+from cuvil_build.cuir.weights import load_graph
+from cuvil_build.errors import InvalidSamples, VerificationFailed
+from cuvil_build.reference import Tolerance, Yardstick, compare, trusted_outputs
+from cuvil_build.samples import DimRange, load_samples, random_samples, read_npz
+from cuvil_build.steps.step import Job
+from cuvil_build.steps.workers.check_kernels import check_kernels
+from cuvil_build.steps.workers.module_folder import lay_out_module
+from cuvil_build.target.descriptor import Target
+from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed
+
+Arrays = Mapping[str, np.ndarray]
+
+GOLDEN_CASES = 2
+GOLDEN_BYTES = 4 << 20
+"""Larger cases are left out of the golden file."""
+
+
+def run(job: Job) -> None:
+    target = Target.model_validate(job.params["target"])
+    facts = json.loads((job.inputs["sources"] / "module.json").read_text())
+    model = load_graph(job.inputs["imported"], job.blobs)
+    feeds = _samples(job, facts, model)
+    tolerance = Tolerance()
+    wanted = [trusted_outputs(model, feed, tolerance) for feed in feeds]
+    with tempfile.TemporaryDirectory(prefix="cuvil-verify-") as name:
+        folder = Path(name)
+        lay_out_module(
+            folder, facts, job.inputs["sources"], job.inputs["module"], job.inputs["weights"], target
+        )
+        results = {r: _run(folder, target, feeds, r) for r in runners_of(target)}
+    executed = {r: outputs for r, outputs in results.items() if not isinstance(outputs, str)}
+    report: dict[str, Any] = {
+        "tier": "run" if executed else "built",
+        "reason": "" if executed else "; ".join(str(r) for r in results.values()),
+        "runners": sorted(executed),
+        "cases": len(feeds),
+        "tolerance": tolerance.relative_to_max,
+        "reference": sorted({w.engine for w in wanted}),
+        "notes": sorted({w.note for w in wanted if w.note}),
+    }
+    if executed:
+        report["kernels"] = check_kernels(job, target, tolerance, feeds[0])
+        report["error"] = _compare(executed, wanted, tolerance, facts)
+        report |= _accuracy(job, next(iter(executed.values())))
+    job.log(json.dumps(report, indent=1))
+    job.outputs["report"].write_text(json.dumps(round_figures(report), indent=1, sort_keys=True) + "\n")
+    write_golden(job.outputs["golden"], _golden(feeds, wanted))
+
+
+def _samples(job: Job, facts: dict[str, Any], model: ir.Model) -> list[dict[str, np.ndarray]]:
+    inputs = [(t["name"], t["dtype"], tuple(t["shape"])) for t in facts["inputs"]]
+    ranges = {
+        d.name: DimRange(d.spec.minimum, d.spec.maximum, d.spec.typical, d.spec.multiple_of)
+        for d in read_dims(model).values()
+    }
+    files = list(job.many("samples").values())
+    if files:
+        return load_samples(files, inputs, ranges)
+    job.log("no sample files: seeded random inputs")
+    return random_samples(inputs, ranges, str(job.params["model"]))
+
+
+def _run(
+    folder: Path, target: Target, feeds: Sequence[Arrays], runner: str
+) -> list[dict[str, np.ndarray]] | str:
+    """The outputs, or why it was not executed."""
+    return why_not_executed(target, runner) or run_module(folder, target, feeds, runner=runner)
+
+
+def _compare(
+    executed: Mapping[str, Sequence[Arrays]],
+    wanted: Sequence[Yardstick],
+    tolerance: Tolerance,
+    facts: dict[str, Any],
+) -> float:
+    """The largest error; raises when one is too large."""
+    worst = 0.0
+    for runner, cases in executed.items():
+        for number, (have, want) in enumerate(zip(cases, wanted, strict=True), 1):
+            result = compare(have, want.outputs, tolerance)
+            if not result.passed:
+                raise VerificationFailed(
+                    f"'{facts['model']}' under {runner}, case {number}: {result.describe()}",
+                    hint="each kernel by itself is right: look at the order, memory and shapes of calls",
+                )
+            worst = max(worst, result.worst)
+    return worst
+
+
+def _accuracy(job: Job, outputs: Sequence[Arrays]) -> dict[str, Any]:
+    """Share of samples whose largest entry is the labelled class."""
+    if "labels" not in job.inputs:
+        return {}
+    arrays = read_npz(job.inputs["labels"])
+    if len(arrays) != 1:
+        raise InvalidSamples(f"labels need one array, the file has {len(arrays)}")
+    labels = next(iter(arrays.values())).reshape(-1)
+    scores = np.concatenate([case[str(job.params["labelled_output"])] for case in outputs])
+    if len(scores) != len(labels):
+        raise InvalidSamples(f"there are {len(labels)} labels for {len(scores)} samples")
+    right = int((scores.reshape(len(labels), -1).argmax(axis=1) == labels).sum())
+    return {"accuracy": right / len(labels), "labelled_samples": len(labels)}
+
+
+def _golden(feeds: Sequence[Arrays], wanted: Sequence[Yardstick]) -> list[GoldenCase]:
+    cases = [GoldenCase(f, w.outputs) for f, w in zip(feeds, wanted)]
+    small = [
+        c for c in cases if sum(a.nbytes for a in (*c.inputs.values(), *c.outputs.values())) <= GOLDEN_BYTES
+    ]
+    return small[:GOLDEN_CASES]
