@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,13 +74,12 @@ def _parse(path: Path, label: str) -> ModelProto:
             label, "the file has 2 GiB or more, the limit of protobuf", hint="export with external data"
         )
     proto = ModelProto()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        try:
-            proto.ParseFromString(content)
-        except (DecodeError, TypeError, ValueError) as error:
-            raise damaged(
-                label, "not an ONNX model, or a truncated one", hint="export or fetch it again"
-            ) from error
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except DecodeError as error:
+        raise damaged(
+            label, "not an ONNX model, or a truncated one", hint="export or fetch it again"
+        ) from error
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise damaged(label, "the file holds no graph", hint="it may be truncated, or no ONNX model")
     return proto

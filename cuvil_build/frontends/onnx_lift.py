@@ -9,7 +9,7 @@ import onnx_ir as ir
 from cuvil_build.cuir.locations import set_location
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import IR_VERSION, OPSET, is_known_domain
-from cuvil_build.cuir.traverse import graphs_within
+from cuvil_build.cuir.traverse import graphs_within, own_values
 from cuvil_build.errors import InvalidModel, Loc
 from cuvil_build.frontends.onnx_file import Origin, SourceModel
 
@@ -31,6 +31,7 @@ def lift(source: SourceModel, label: str) -> ir.Model:
     model: ir.Model = ir.from_proto(proto)
     model.metadata_props.clear()
     _set_opsets(model)
+    _separate_names(model)
     _hoist_constants(model, source, label)
     _locate(model, source, label)
     return model
@@ -49,6 +50,17 @@ def _set_opsets(model: ir.Model) -> None:
     for graph in graphs_within(model.graph):
         if graph is not model.graph:
             graph.opset_imports.clear()
+
+
+def _separate_names(model: ir.Model) -> None:
+    """The converter counts its new values anew in each graph; they must differ in the whole model."""
+    namer = Namer(model)
+    seen: set[str] = set()
+    for graph in graphs_within(model.graph):
+        for value in own_values(graph):
+            if value.name and value.name in seen:
+                value.name = namer.value(value.name)
+            seen.add(value.name or "")
 
 
 def _hoist_constants(model: ir.Model, source: SourceModel, label: str) -> None:
