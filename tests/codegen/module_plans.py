@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import subprocess
@@ -9,9 +10,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from cuvil.module import _DLTensor, _Options
 from cuvil_build.codegen.module import Unit, driver_units, emit_module, units
 from cuvil_build.codegen.plan import (
     Branch,
@@ -306,26 +309,24 @@ def write_sources(plan: ModulePlan, folder: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+_objects: dict[tuple[str, ...], str] = {}
+"""Runtime objects made so far, which are the same for every module."""
+
+
 def compile_units(wanted: Sequence[Unit], folder: Path, command: Sequence[str]) -> list[str]:
     objects = []
+    warnings = ("-Wno-psabi",) if command[0] == "gcc" else ("-fno-sanitize=undefined", "-g0")
     for unit in wanted:
-        target = folder / f"{unit['name']}.o"
-        warnings = ("-Wno-psabi",) if command[0] == "gcc" else ("-fno-sanitize=undefined", "-g0")
-        run(
-            [
-                *command,
-                *warnings,
-                *unit["flags"],
-                "-I.",
-                "-Iruntime",
-                "-c",
-                unit["path"],
-                "-o",
-                str(target),
-            ],
-            folder,
-        )
-        objects.append(str(target))
+        key = (unit["path"], *command)
+        known = _objects.get(key)
+        if known and Path(known).exists() and unit["name"].startswith("rt_"):
+            objects.append(known)
+            continue
+        target = str(folder / f"{unit['name']}.o")
+        options = [*command, *warnings, *unit["flags"], "-I.", "-Iruntime"]
+        run([*options, "-c", unit["path"], "-o", target], folder)
+        _objects[key] = target
+        objects.append(target)
     return objects
 
 
@@ -369,3 +370,80 @@ def manifest_of(plan: ModulePlan, library: str) -> dict[str, object]:
         "inputs": [entry(t) for t in plan.inputs],
         "outputs": [entry(t) for t in plan.outputs],
     }
+
+
+class Api:
+    """The C functions of a built module, on raw DLTensors."""
+
+    def __init__(self, built: Built) -> None:
+        self.plan = built.plan
+        self.folder = built.folder
+        self.library = ctypes.CDLL(str(built.library))
+
+    def __getattr__(self, name: str) -> Any:
+        function = self.library[f"{self.plan.name}_{name}"]
+        results: dict[str, Any] = {"error": ctypes.c_char_p, "close": None}
+        function.restype = results.get(name, ctypes.c_size_t if name.endswith("bytes") else ctypes.c_int)
+        return function
+
+    def text(self, context: ctypes.c_void_p | None) -> str:
+        return str(self.error(context).decode())
+
+    def opened(self, weights: str | None = "weights.safetensors", **options: Any) -> ctypes.c_void_p:
+        """A context, or the error's text as an AssertionError."""
+        context = ctypes.c_void_p()
+        path = None if weights is None else str(self.folder / weights).encode()
+        given = _Options(size=ctypes.sizeof(_Options), **options)
+        status = self.open(ctypes.byref(context), path, ctypes.byref(given))
+        if status:
+            text = self.text(context)
+            self.close(context)
+            raise Refused(status, text)
+        return context
+
+    def ran(
+        self, context: ctypes.c_void_p, inputs: Sequence[Any], outputs: Sequence[Any] | None = None
+    ) -> list[np.ndarray]:
+        """Copies of the outputs; raises Refused with status and text."""
+        given = (_DLTensor * max(len(inputs), 1))(*inputs)
+        count = len(self.plan.outputs)
+        out = (_DLTensor * max(count, 1))(*(outputs or [_DLTensor() for _ in range(count)]))
+        status = self.run(context, given, out)
+        if status:
+            raise Refused(status, self.text(context))
+        return [array_of(out[i]) for i in range(count)]
+
+
+class Refused(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+def dl(array: np.ndarray, **changes: Any) -> _DLTensor:
+    """The array as DLTensor; it must outlive the result."""
+    code = {"i": 0, "u": 1, "f": 2, "b": 6}[array.dtype.kind]
+    shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+    tensor = _DLTensor(array.ctypes.data, 1, 0, array.ndim, code, array.itemsize * 8, 1)
+    tensor.shape = ctypes.addressof(shape)
+    for name, value in changes.items():
+        if name in ("shape", "strides") and value is not None:
+            value = (ctypes.c_int64 * len(value))(*value)
+            _kept.append(value)
+            value = ctypes.addressof(value)
+        setattr(tensor, name, value)
+    _kept.extend([shape, array])
+    return tensor
+
+
+_kept: list[Any] = []
+
+
+def array_of(tensor: _DLTensor) -> np.ndarray:
+    shape = tuple((ctypes.c_int64 * tensor.ndim).from_address(tensor.shape)) if tensor.ndim else ()
+    kind = {0: "i", 1: "u", 2: "f", 6: "b"}[tensor.code]
+    dtype = np.dtype(f"{kind}{tensor.bits // 8}")
+    count = int(np.prod(shape, dtype=np.int64))
+    raw = ctypes.string_at(tensor.data + tensor.byte_offset, count * dtype.itemsize)
+    return np.frombuffer(raw, dtype).reshape(shape)
