@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import toy_steps
-
 from cuvil_build.api import BuildResult, Options, Project, Selection
 from cuvil_build.execute.events import Ended, Event
 from cuvil_build.plan.resolve import Status
+from tests import toy_steps
 
 CONFIG = """\
 version: 1

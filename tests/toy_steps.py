@@ -101,7 +101,11 @@ def bundle(job: Job) -> None:
     (out / "manifest.json").write_text(json.dumps({"variant": job.params["variant"]}))
 
 
-NAME = "toy_steps"
+def _limits(context: StepContext) -> dict[str, object]:
+    return {"wasm": context.target.triple.startswith("wasm")}
+
+
+NAME = "tests.toy_steps"
 CODE = ("steps/step.py",)
 
 KINDS = {
@@ -134,8 +138,8 @@ KINDS = {
             phase=1,
             inputs={"graph": From("import_model", "graph")},
             outputs={"graph": "fused.json", "decisions": "decisions.jsonl"},
-            params=lambda c: {"precision": c.variant.precision, "policy": _policy(c)},
-            group=lambda c: {"wasm": c.target.triple.startswith("wasm")},
+            params=lambda c: {"precision": c.variant.precision, **_limits(c)},
+            group=_limits,
             code=CODE,
         ),
         StepKind(
@@ -203,7 +207,3 @@ KINDS = {
         ),
     )
 }
-
-
-def _policy(context: StepContext) -> dict[str, object]:
-    return dict(context.project.precision[context.variant.precision].model_dump(mode="json"))

@@ -19,6 +19,7 @@ from cuvil_build.errors import CuvilError, Internal, nearest
 
 COMMANDS = "cuvil_build.cli.commands"
 INTERRUPTED = 130
+_INTERRUPTED_NOTE = "interrupted; what is done is kept, run the same command to go on"
 USAGE = 2
 
 # typer carries its own click from some version on, so its usage errors have no public name in common.
@@ -100,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         result = build_app().main(args=arguments, prog_name="cuvil", standalone_mode=False)
         sys.stdout.flush()
+        if result == INTERRUPTED:  # typer turns Ctrl-C into an exit code of its own
+            console.print_note(_INTERRUPTED_NOTE)
         return result if isinstance(result, int) else 0
     except CuvilError as error:
         console.print_error(error)
@@ -108,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         error.show()
         return USAGE
     except (KeyboardInterrupt, typer.Abort):
-        console.print_note("interrupted; what is done is kept, run the same command to go on")
+        console.print_note(_INTERRUPTED_NOTE)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output left: not a failure. Python would complain once more while it exits.

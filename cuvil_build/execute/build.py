@@ -102,9 +102,9 @@ class Builder:
             for _ in range(_TRIES):
                 plan = self._restore(plan)
                 steps = self._to_run(plan, phase)
-                self.listen(self._planned(plan, phase))
                 if not steps:
                     break
+                self.listen(self._planned(plan, phase))
                 self._run(session, plan, phase, steps)
                 plan = self._restore(self._plan())
                 if not self._retry() and self._failed():

@@ -2,18 +2,381 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
-from toy_project import Toy
+
+from cuvil_build.errors import MissingFile, UnknownStep
+from cuvil_build.plan.resolve import Status
+from tests.toy_project import Toy, ids, kinds_of
+
+ALL_KINDS = ["bundle", "codegen", "compile", "fetch", "fuse", "import_model", "link", "verify"]
 
 
-@pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    return Toy.make(tmp_path / "project")
+def covered(step: str, toy: Toy, planned: set[str]) -> bool:
+    """Whether the plan named the step, or the units that it is one of."""
+    if step in planned:
+        return True
+    kind = step.partition(":")[0]
+    return any(name.startswith(f"{kind}:") and name.endswith("/*") for name in planned)
 
 
 def test_a_build_delivers_every_variant(toy: Toy) -> None:
     result = toy.build()
     assert result.ok, result.failures
     assert toy.text("build/a/fp32/x64/module.so") == "add.c=x86_64: x+y\nmul.c=x86_64: x*y\n"
+    assert toy.text("build/a/fp32/web/module.so") == "add.c=wasm32: x+y\nmul.c=wasm32: x*y\n"
+    assert sorted(toy.artifacts())[:4] == [
+        "a/fp32/web/manifest.json",
+        "a/fp32/web/module.so",
+        "a/fp32/web/reports/verify.json",
+        "a/fp32/web/weights.bin",
+    ]
+    assert os.access(toy.root / "build/a/fp32/x64/module.so", os.X_OK)
+
+
+def test_steps_are_shared_between_variants(toy: Toy) -> None:
+    ran = kinds_of(toy.build().ran)
+    assert ran.count("import_model") == 2
+    assert ran.count("fuse") == 3, "two groups of limits for a, one for b"
+    assert ran.count("compile") == 5, "add of a and b on x64 is one object"
+
+
+def test_a_second_build_runs_nothing(toy: Toy) -> None:
+    toy.build()
+    before = toy.artifacts()
+    again = toy.build()
+    assert (again.ran, again.reused) == ((), ())
+    assert toy.artifacts() == before
+
+
+def test_an_edit_without_effect_stops_at_the_first_equal_output(toy: Toy) -> None:
+    toy.build()
+    toy.edit("models/a.txt", "# a comment", "# another")
+    assert kinds_of(toy.build().ran) == ["fetch", "import_model"]
+
+
+def test_pruned_steps_keep_their_outputs_untouched(toy: Toy) -> None:
+    toy.build()
+    file = toy.root / "build/a/fp32/x64/module.so"
+    before = file.stat().st_mtime_ns
+    toy.edit("models/a.txt", "# a comment", "# another")
+    toy.build()
+    assert file.stat().st_mtime_ns == before
+
+
+def test_one_kernel_recompiles_one_object_per_target(toy: Toy) -> None:
+    toy.build()
+    toy.edit("models/a.txt", "x*y", "x*y*1")
+    result = toy.build()
+    assert kinds_of(result.ran).count("compile") == 2
+    assert {node.label for node in result.plan.dag if node.id in result.ran and node.label} == {"mul.c"}
+
+
+def test_build_runs_what_plan_says_and_nothing_else(toy: Toy) -> None:
+    for old, new in (("x+y", "y+x"), ("bias 1", "bias 3"), ("# a comment", "# c")):
+        toy.build()
+        toy.edit("models/a.txt", old, new)
+        plan = toy.plan()
+        must, may = ids(plan, Status.RUN), ids(plan, Status.MAY_RUN)
+        ran = set(toy.build().ran)
+        assert must <= ran
+        assert all(covered(step, toy, must | may) for step in ran)
+
+
+def test_every_reason_is_told(toy: Toy) -> None:
+    assert {r.reason for r in toy.plan().plan.with_status(Status.RUN)} == {"first build"}
+    toy.build()
+    toy.edit("models/a.txt", "bias 1", "bias 2")
+    resolved = toy.plan().plan.resolved
+    assert resolved["fetch:a"].reason.startswith("files.source changed: ")
+    assert resolved["import_model:a"].reason == "reads fetch:a"
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_formatting_of_the_config_changes_no_key(toy: Toy, seed: str) -> None:
+    toy.build()
+    text = toy.text("cuvil.yaml")
+    models = "models:\n  a: {source: models/a.txt, tags: [small]}\n  b: {source: models/b.txt}\n"
+    assert models in text
+    moved = "models:   # moved\n    b:\n        source: models/b.txt\n    a: {tags: [small], source: models/a.txt}\n"
+    toy.write("cuvil.yaml", text.replace(models, "") + (moved if seed == "1" else f"\n\n{moved}# end\n"))
+    assert toy.plan().plan.is_done
+    assert (toy.build().ran, toy.build().reused) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [
+        ("x64: {use: x86_64-avx2}", "x64: {use: x86_64}", {"codegen"}),
+        (
+            "  - {model: b, precision: fp32, target: x64}",
+            "  - {model: b, precision: fp32, target: [x64, web]}",
+            {"fuse"},
+        ),
+    ],
+)
+def test_a_change_of_the_config_runs_what_it_touches(toy: Toy, old: str, new: str, kinds: set[str]) -> None:
+    toy.build()
+    toy.edit("cuvil.yaml", old, new)
+    plan = toy.plan()
+    assert {step.partition(":")[0] for step in ids(plan, Status.RUN)} >= kinds
+    ran = set(toy.build().ran)
+    assert ids(plan, Status.RUN) <= ran
+    assert not {"fetch", "import_model"} & set(kinds_of(list(ran)))
+
+
+def test_the_name_of_a_file_is_in_no_key(toy: Toy) -> None:
+    toy.build()
+    (toy.root / "models/a.txt").rename(toy.root / "renamed.txt")
+    toy.edit("cuvil.yaml", "models/a.txt", "renamed.txt")
+    assert toy.build().ran == ()
+
+
+def test_touching_the_model_runs_nothing(toy: Toy) -> None:
+    toy.build()
+    (toy.root / "models/a.txt").touch()
+    assert toy.build().ran == ()
+
+
+def test_a_variable_that_a_step_reads_runs_that_step(toy: Toy) -> None:
+    toy.build()
+    toy.environ["OTHER"] = "1"
+    assert toy.build().ran == ()
+    toy.environ["TOY_LINK"] = "secret"
+    plan = toy.plan()
+    assert {step.partition(":")[0] for step in ids(plan, Status.RUN)} == {"link"}
+    assert kinds_of(toy.build().ran) == ["link", "link", "link"], "the same library stops the rebuild"
+    assert "secret" not in (toy.root / ".cuvil/builds/2/ingredients.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "path", ["build/a/fp32/x64/module.so", ".cuvil/work/codegen/a/fp32/x64/src/kernels/mul.c"]
+)
+def test_an_edited_output_is_restored(toy: Toy, path: str) -> None:
+    toy.build()
+    before = toy.text(path)
+    toy.write(path, before + "x")
+    result = toy.build()
+    assert result.ran == ()
+    assert len(result.reused) == 1
+    assert toy.text(path) == before
+
+
+def test_a_removed_output_folder_is_restored(toy: Toy) -> None:
+    toy.build()
+    before = toy.artifacts()
+    shutil.rmtree(toy.root / "build")
+    result = toy.build()
+    assert (result.ran, len(result.reused)) == ((), 3)
+    assert toy.artifacts() == before
+
+
+def test_a_clone_with_a_copied_store_runs_nothing(toy: Toy, tmp_path: Path) -> None:
+    toy.build()
+    clone = Toy.make(tmp_path / "elsewhere" / "clone")
+    shutil.copytree(toy.root / ".cuvil/store", clone.root / ".cuvil/store")
+    assert clone.plan().plan.is_done
+    result = clone.build()
+    assert result.ran == ()
+    assert not (clone.root / ".cuvil/nodes.json").exists(), "neither ninja nor the server were started"
+    assert clone.artifacts() == toy.artifacts()
+
+
+def test_a_shared_store_serves_several_projects(toy: Toy, tmp_path: Path) -> None:
+    shared = str(tmp_path / "shared")
+    toy.environ["CUVIL_STORE"] = shared
+    toy.build()
+    other = Toy.make(tmp_path / "other")
+    other.environ["CUVIL_STORE"] = shared
+    assert other.build().ran == ()
+    assert not (other.root / ".cuvil/store").exists()
+
+
+def test_lost_state_costs_nothing_but_reading_keys(toy: Toy) -> None:
+    toy.build()
+    for name in ("records", "stamps", "triggers", "ninja", "work", "digests.json", "nodes.json"):
+        path = toy.root / ".cuvil" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert toy.build().ran == ()
+    toy.edit("models/a.txt", "# a comment", "# b")
+    result = toy.build()
+    assert kinds_of(result.ran) == ["fetch", "import_model"]
+
+
+def test_random_bytes_in_the_store_are_a_miss_and_are_said_so(toy: Toy) -> None:
+    toy.build()
+    before = toy.artifacts()
+    for blob in sorted((toy.root / ".cuvil/store/blobs/sha256").glob("*/*"))[::3]:
+        blob.chmod(0o644)
+        blob.write_bytes(b"?" * blob.stat().st_size)
+    for action in sorted((toy.root / ".cuvil/store/actions").glob("*"))[::4]:
+        action.chmod(0o644)
+        action.write_text("{}")
+    shutil.rmtree(toy.root / "build")
+    shutil.rmtree(toy.root / ".cuvil/work")
+    result = toy.build()
+    assert result.ok, result.failures
+    assert toy.artifacts() == before
+    assert any("damaged" in str(event) for event in toy.events)
+
+
+def test_a_blob_that_a_graph_names_is_made_anew(toy: Toy) -> None:
+    toy.build()
+    digest = json.loads(toy.text(".cuvil/work/import_model/a/graph.json"))["bias"]
+    blob = toy.root / ".cuvil/store/blobs/sha256" / digest[:2] / digest
+    blob.chmod(0o644)
+    blob.write_bytes(b"bias 9")
+    toy.edit("models/a.txt", "x+y", "x-y")
+    result = toy.build()
+    assert result.ok, result.failures
+    assert toy.root.joinpath("build/a/fp32/x64/weights.bin").read_bytes().startswith(b"bias 1\0")
+
+
+def test_force_runs_everything_again(toy: Toy) -> None:
+    first = toy.build()
+    forced = toy.build(force=True)
+    assert sorted(forced.ran) == sorted(first.ran)
+
+
+def test_until_stops_after_a_kind_or_a_step(toy: Toy) -> None:
+    assert sorted(set(kinds_of(toy.build(until="import_model").ran))) == ["fetch", "import_model"]
+    assert toy.build("a", until="codegen:a/fp32/x64").ran[-1] == "codegen:a/fp32/x64"
+    assert not (toy.root / "build").exists()
+    with pytest.raises(UnknownStep, match="no step 'codgen'") as error:
+        toy.build(until="codgen")
+    assert "did you mean 'codegen'" in str(error.value)
+
+
+def test_selectors_build_a_part(toy: Toy) -> None:
+    toy.build("model:a,target:web")
+    assert {name.rpartition("/")[0].split("/")[0] for name in toy.artifacts()} == {"a"}
+    assert not (toy.root / "build/a/fp32/x64").exists()
+    rest = toy.build()
+    assert "import_model:a" not in rest.ran
+
+
+def test_modified_variants_are_those_whose_steps_changed(toy: Toy) -> None:
+    toy.build()
+    assert toy.project().select(["state:modified"]) == ()
+    toy.edit("models/b.txt", "bias 2", "bias 3")
+    assert [v.id for v in toy.project().select(["state:modified"])] == ["b/fp32/x64"]
+
+
+def test_a_failing_step_is_told_once_without_a_traceback(toy: Toy) -> None:
+    toy.edit("models/a.txt", "kernel mul", "kernal mul")
+    result = toy.build(keep_going=True)
+    assert [f.step for f in result.failures] == ["import_model:a"]
+    failure = result.failures[0]
+    assert (
+        failure.error
+        == "error[invalid-model]: 'kernal mul x*y' is no kernel\n  hint: as in 'kernel NAME BODY'"
+    )
+    assert "Traceback" in toy.text(failure.log)
+    assert result.exit_code == 1
+    assert sorted(toy.artifacts())[0].startswith("b/"), "what does not need it was built"
+    toy.edit("models/a.txt", "kernal mul", "kernel mul")
+    assert toy.build().ok
+
+
+def test_a_failed_build_without_keep_going_resumes(toy: Toy) -> None:
+    toy.edit("models/a.txt", "kernel mul", "kernal mul")
+    first = toy.build(jobs=1)
+    assert not first.ok
+    toy.edit("models/a.txt", "kernal mul", "kernel mul")
+    second = toy.build()
+    assert second.ok
+    assert "fetch:b" in first.ran
+    assert "fetch:b" not in second.ran, "what was done stays done"
+
+
+def test_a_failed_verification_has_its_exit_code_and_delivers_nothing(toy: Toy) -> None:
+    toy.edit("models/a.txt", "kernel mul", "wrong\nkernel mul")
+    result = toy.build("a")
+    assert result.exit_code == 3
+    assert not (toy.root / "build").exists()
+
+
+def test_a_step_that_crashes_or_has_a_bug_is_named(toy: Toy) -> None:
+    toy.write("models/a.txt", "crash\n")
+    toy.write("models/b.txt", "bug\n")
+    result = toy.build(keep_going=True)
+    errors = {failure.step: failure.error for failure in result.failures}
+    assert "was ended by SIGSEGV" in errors["fetch:a"]
+    assert errors["fetch:b"].startswith("error[internal]: step 'fetch:b': ZeroDivisionError: one of ours")
+
+
+def test_an_output_that_was_not_written_is_an_error(toy: Toy) -> None:
+    toy.write("models/b.txt", "forget\n")
+    failure = toy.build("b").failures[0]
+    assert failure.error.startswith(
+        "error[missing-output]: step 'import_model:b' did not write its output 'graph'"
+    )
+
+
+def test_a_missing_source_is_an_error_before_anything_runs(toy: Toy) -> None:
+    (toy.root / "models/b.txt").unlink()
+    with pytest.raises(MissingFile, match=r"b\.txt"):
+        toy.build()
+    assert not (toy.root / "build").exists()
+
+
+def test_what_no_step_names_any_more_goes(toy: Toy) -> None:
+    toy.build()
+    objects = set((toy.root / ".cuvil/work/compile").iterdir())
+    toy.edit("models/a.txt", "kernel mul x*y\n", "")
+    toy.build()
+    left = {path for path in (toy.root / ".cuvil/work/compile").iterdir() if any(path.iterdir())}
+    assert len(left) == len(objects) - 2
+    assert len(list((toy.root / ".cuvil/records/compile").iterdir())) == len(left)
+
+
+def test_a_build_of_a_part_keeps_the_objects_of_the_rest(toy: Toy) -> None:
+    toy.build()
+    toy.edit("models/b.txt", "kernel neg -x", "kernel neg -y")
+    toy.build("b")
+    assert toy.build().ran == ()
+    assert toy.build().reused == ()
+
+
+def test_ninja_files_do_not_depend_on_jobs_or_place(toy: Toy, tmp_path: Path) -> None:
+    other = Toy.make(tmp_path / "a" / "longer" / "place")
+    assert toy.build(jobs=1).ok and other.build(jobs=8).ok
+    for phase in (1, 2):
+        name = f".cuvil/ninja/phase{phase}/build.ninja"
+        assert toy.text(name) == other.text(name)
+    assert toy.artifacts() == other.artifacts()
+    ours, theirs = (json.loads(t.text(".cuvil/builds/1/ingredients.json")) for t in (toy, other))
+    assert {step: row["key"] for step, row in ours.items()} == {
+        step: row["key"] for step, row in theirs.items()
+    }
+
+
+def test_big_outputs_are_links_of_the_store_and_small_ones_are_not(toy: Toy) -> None:
+    toy.build()
+    assert (toy.root / "build/a/fp32/x64/weights.bin").stat().st_nlink > 1
+    assert (toy.root / "build/a/fp32/x64/module.so").stat().st_nlink == 1
+
+
+def test_the_last_ten_builds_are_kept(toy: Toy) -> None:
+    for index in range(12):
+        toy.edit("models/a.txt", f"# a comment{'!' * index}", f"# a comment{'!' * (index + 1)}")
+        toy.build(until="fetch")
+    names = sorted(int(path.name) for path in (toy.root / ".cuvil/builds").iterdir())
+    assert names == list(range(3, 13))
+
+
+def test_a_trace_shows_every_step(toy: Toy) -> None:
+    result = toy.build()
+    trace = json.loads(toy.text(".cuvil/builds/1/trace.json"))
+    assert len(trace["traceEvents"]) == len(result.ran) + len(
+        [e for e in toy.ended().values() if e.status != "ok"]
+    )
+    assert all(row["ph"] == "X" and row["dur"] >= 0 and row["ts"] >= 0 for row in trace["traceEvents"])
+
+
+def test_all_kinds_ran(toy: Toy) -> None:
+    assert sorted(set(kinds_of(toy.build().ran))) == ALL_KINDS

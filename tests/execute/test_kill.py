@@ -1,0 +1,121 @@
+"""Builds that are killed or interrupted at any moment, and several builds at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.toy_project import Toy
+
+TOP = Path(__file__).parents[2]
+CUVIL = "from cuvil_build import api; api.STEPS = 'tests.toy_catalog'; from cuvil_build.cli.main import main; import sys; sys.exit(main())"
+
+
+def start(toy: Toy, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CUVIL, "build", "-C", str(toy.root), "-j2", *arguments],
+        env={**os.environ, "PYTHONPATH": str(TOP)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_first_log(toy: Toy) -> None:
+    until = time.monotonic() + 30
+    while not (toy.root / ".cuvil/logs/fetch/a.log").exists():
+        assert time.monotonic() < until, "the build did not start"
+        time.sleep(0.005)
+
+
+def processes_of(toy: Toy) -> list[str]:
+    """Command lines of processes that name the project, or work in it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().decode(errors="replace")
+            folder = os.readlink(path / "cwd")
+        except OSError:
+            continue
+        if str(toy.root) in words or folder == str(toy.root):
+            found.append(words)
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    toy = Toy.make(tmp_path_factory.mktemp("undisturbed") / "project")
+    assert toy.build().ok
+    return toy.artifacts()
+
+
+def test_a_build_killed_at_random_moments_is_completed_by_the_next(
+    toy: Toy, expected: dict[str, bytes]
+) -> None:
+    dice = random.Random(7)
+    for _ in range(6):
+        process = start(toy)
+        wait_for_first_log(toy)
+        time.sleep(dice.uniform(0.0, 0.7))
+        process.kill()
+        process.communicate()
+    result = toy.build()
+    assert result.ok, result.failures
+    assert toy.artifacts() == expected
+    assert not (toy.root / ".cuvil/tmp").exists()
+
+
+def test_nothing_survives_a_killed_build(toy: Toy) -> None:
+    toy.write("models/a.txt", "slow\nkernel slow slow\n")
+    process = start(toy)
+    wait_for_first_log(toy)
+    process.kill()
+    process.communicate()
+    until = time.monotonic() + 10
+    while processes_of(toy):
+        assert time.monotonic() < until, processes_of(toy)
+        time.sleep(0.05)
+
+
+def test_an_interrupted_build_ends_quietly_and_goes_on_later(toy: Toy) -> None:
+    toy.write("models/a.txt", "slow\nkernel slow slow\n")
+    process = start(toy)
+    wait_for_first_log(toy)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert "interrupted" in errors
+    assert not processes_of(toy)
+    assert toy.build().ok
+
+
+def test_a_second_build_waits_for_the_first(toy: Toy) -> None:
+    toy.write("models/a.txt", "slow\nkernel slow slow\n")
+    first = start(toy)
+    wait_for_first_log(toy)
+    second = start(toy)
+    _, errors = second.communicate(timeout=60)
+    first.communicate(timeout=60)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert f"waiting for another build of this project (process {first.pid})" in errors
+
+
+def test_two_projects_may_build_with_one_store_at_once(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUVIL_STORE", str(tmp_path / "shared"))
+    other = Toy.make(tmp_path / "other")
+    both = [start(toy), start(other)]
+    for process in both:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    assert toy.artifacts() == other.artifacts()

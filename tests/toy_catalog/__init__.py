@@ -1,0 +1,1 @@
+"""A folder of steps as the catalog reads one."""
