@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import onnx.defs
 import onnx_ir as ir
 
 from cuvil_build.cuir.dims import Canonical, FreeDim, read_dims
@@ -401,14 +402,21 @@ class _Walk:
         left, name, right, positive = relation
         message = f"condition '{value.name}'"
         holds = self.holds(left, name, right)
-        guards = (
-            _relation_guard(left, name, right, message),
-            _relation_guard(left, name, right, message, negate=True),
-        )
+        guards = (Guard(left, name, right, message), self.denied(left, name, right, message))
         if not positive:
             guards = guards[::-1]
             holds = None if holds is None else not holds
         return holds, guards
+
+    def denied(self, left: IntExpr, relation: str, right: IntExpr, message: str) -> Guard:
+        if relation == "<=":
+            return Guard(right + 1, "<=", left, message)
+        low, high = self.bounds(left - right)
+        if low >= 0:
+            return Guard(right + 1, "<=", left, message)
+        if high is not None and high <= 0:
+            return Guard(left + 1, "<=", right, message)
+        return Guard(left, "!=", right, message)
 
     def relation(self, value: ir.Value) -> tuple[IntExpr, str, IntExpr, bool] | None:
         """(left, relation, right, positive) of a condition over dims, seen through casts and views."""
@@ -517,16 +525,6 @@ _RELATIONS = {
 }
 
 
-def _relation_guard(
-    left: IntExpr, relation: str, right: IntExpr, message: str, negate: bool = False
-) -> Guard:
-    if not negate:
-        return Guard(left, relation, right, message)
-    if relation == "==":
-        return Guard(left, "!=", right, message)
-    return Guard(right + 1, "<=", left, message)
-
-
 def _plainness(expr: IntExpr) -> tuple[bool, int, str]:
     text = str(expr)
     return not expr.is_static, len(text), text
@@ -567,13 +565,13 @@ def _constant(node: ir.Node) -> Known:
 
 def unsupported_operator(node: ir.Node) -> UnsupportedOperator:
     """The error for an operator that no file of ours describes."""
-    names = [name for domain, name in catalog.operators() if domain == node.domain]
-    near = nearest(node.op_type, names)
     full = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    return UnsupportedOperator(
-        f"operator {full} is not supported",
-        hint=near or "cuvil check lists all nodes that a model needs and Cuvil lacks",
-    )
+    if onnx.defs.has(node.op_type, node.domain):
+        hint = "no kernel computes it yet: cut it off with 'outputs', or write it with other operators"
+    else:
+        names = [name for domain, name in catalog.operators() if domain == node.domain]
+        hint = nearest(node.op_type, names) or "ONNX does not define it: export without custom operators"
+    return UnsupportedOperator(f"operator {full} is not supported", hint=hint)
 
 
 @lru_cache(maxsize=1024)
