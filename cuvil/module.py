@@ -190,18 +190,19 @@ class Module:
 
     def _prepared(self, index: int, given: Any) -> np.ndarray:
         """A compact array of the right dtype; copied only where the given one is not compact or native."""
-        name, dtype = self._input_names[index], self._input_dtypes[index]
+        dtype = self._input_dtypes[index]
+        place = f"{self.name}: input '{self._input_names[index]}'"
         if isinstance(given, np.ndarray):
             array = given
         elif hasattr(given, "__dlpack__"):
             try:
                 array = np.from_dlpack(given)
             except (BufferError, RuntimeError, TypeError) as error:
-                raise CuvilRuntimeError(f"input '{name}': cannot be taken through DLPack: {error}") from None
+                raise CuvilRuntimeError(f"{place}: cannot be taken through DLPack: {error}") from None
         else:
             array = np.asarray(given)
         if array.dtype.newbyteorder("=") != dtype:
-            raise CuvilRuntimeError(f"input '{name}': dtype is {array.dtype}, expected {dtype}")
+            raise CuvilRuntimeError(f"{place}: dtype is {array.dtype}, expected {dtype}")
         return np.require(array, dtype, ["C", "A"])
 
     def _plan(self, context: int, shapes: list[Shape]) -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import module_plans as plans
-from module_plans import Api, Refused, build, dl, e
-
 from cuvil_build.codegen.module import driver_units, emit_module, exports, runtime_id, units
 from cuvil_build.codegen.plan import Branch, BufferSpec, Call, ModulePlan, SetSymbol
+from tests.codegen import module_plans as plans
+from tests.codegen.module_plans import Api, Refused, build, dl, e
 
 COMPILERS = {"gcc": plans.GCC, "zig": plans.ZIG}
 PLANS: dict[str, Callable[[], ModulePlan]] = {
