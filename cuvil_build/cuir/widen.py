@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, defs, helper, inliner, numpy_helper, shape_inference
 
 from cuvil_build.errors import NotYet
 
@@ -16,8 +16,6 @@ DTYPE_ATTRIBUTES = ("to", "dtype")
 
 def widen_to_float64(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy that computes in float64; operators whose definition lacks float64 get casts around them."""
-    from onnx import inliner, shape_inference
-
     flat = inliner.inline_local_functions(model) if model.functions else model
     typed = shape_inference.infer_shapes(flat)
     wide = onnx.ModelProto()

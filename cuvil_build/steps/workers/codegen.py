@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -62,8 +63,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _digest(graph: Path) -> str:
-    import hashlib
-
     return hashlib.sha256(graph.read_bytes()).hexdigest()
 
 
