@@ -121,10 +121,8 @@ class Module:
     def __call__(self, *inputs: Any) -> tuple[np.ndarray, ...]:
         """Outputs in the model's order, for inputs in the model's order."""
         if len(inputs) != len(self._input_names):
-            expected = ", ".join(self._input_names)
-            raise CuvilRuntimeError(
-                f"{len(inputs)} inputs given, expected {len(self._input_names)}: {expected}"
-            )
+            counts = f"{len(inputs)} inputs given, expected {len(self._input_names)}"
+            raise CuvilRuntimeError(f"{self.name}: {counts}: {', '.join(self._input_names)}")
         with self._lock:
             return tuple(self._call(list(inputs)))
 
