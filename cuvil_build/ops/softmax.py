@@ -1,0 +1,22 @@
+"""Softmax along one axis."""
+
+from __future__ import annotations
+
+from cuvil_build.kernel.builder import NestBuilder, View
+from cuvil_build.ops.operator import InferContext, Known, Operator
+from cuvil_build.ops.shapes import normal_axis
+
+
+def infer(ctx: InferContext, x: Known, *, axis: int = -1) -> Known:
+    normal_axis(axis, x.rank)
+    return Known(x.dtype, x.shape)
+
+
+def lower(build: NestBuilder, x: View, *, axis: int = -1) -> View:
+    x = build.settle(x)
+    peak = build.reduce("max", x, [axis])
+    exps = build.keep(build.map("exp", build.map("sub", x, peak)), [axis])
+    return build.map("div", exps, build.reduce("sum", exps, [axis]))
+
+
+OP = Operator("Softmax", infer, lower, kind="reduce")

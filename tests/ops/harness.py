@@ -1,0 +1,187 @@
+"""One operator at a time, against onnxruntime: inferred shapes, and the numbers of the lowered nests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
+from cuvil_build.kernel.lowered import LoweredRegion
+from cuvil_build.ops.infer import attributes_of, infer_model
+from cuvil_build.ops.lowering import RegionNode, lower_region
+from cuvil_build.ops.operator import Known
+
+from .interpreter import run_region
+
+OPSET = 26
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node: operands in order; `constants` are those known at build time, `free` the free dims."""
+
+    op: str
+    inputs: Sequence[np.ndarray | None]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    constants: Sequence[int] = ()
+    outputs: int = 1
+    fixed: Sequence[tuple[int, int]] = ()
+    """(operand, axis) that stay numbers when all other dims are free."""
+    domain: str = ""
+    same_as: Sequence[tuple[tuple[int, int], tuple[int, int]]] = ()
+    """Pairs of (operand, axis) that share a symbol."""
+
+    def __str__(self) -> str:
+        shapes = ",".join("-" if a is None else "x".join(map(str, a.shape)) or "()" for a in self.inputs)
+        return f"{self.op}({shapes}) {dict(self.attributes)}"
+
+
+def f32(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    generator = np.random.default_rng([seed, *shape])
+    return np.asarray(generator.uniform(low, high, shape), dtype=np.float32)
+
+
+def i64(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def check(case: Case, *, tolerance: float = 2e-6) -> LoweredRegion:
+    """The case with numbers as dims, then with every dim free where that is possible."""
+    wanted = reference(case)
+    region = check_one(case, wanted, free=False, tolerance=tolerance)
+    if any(a is not None and a.ndim and n not in case.constants for n, a in enumerate(case.inputs)):
+        check_one(case, wanted, free=True, tolerance=tolerance)
+    return region
+
+
+def reference(case: Case) -> list[np.ndarray]:
+    import onnxruntime as ort
+
+    proto = _model(case)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = {f"x{n}": a for n, a in enumerate(case.inputs) if a is not None and n not in case.constants}
+    return [np.asarray(v) for v in session.run(None, feeds)]
+
+
+def check_one(case: Case, wanted: Sequence[np.ndarray], *, free: bool, tolerance: float) -> LoweredRegion:
+    names = _free_names(case) if free else {}
+    model = ir.from_proto(_model(case))
+    sizes: dict[str, int] = {}
+    dims: dict[str, FreeDim] = {}
+    for (n, axis), name in names.items():
+        array = case.inputs[n]
+        assert array is not None
+        value = next(v for v in model.graph.inputs if v.name == f"x{n}")
+        assert value.shape is not None
+        entries = [*value.shape]
+        entries[axis] = ir.SymbolicDim(name)
+        value.shape = ir.Shape(entries)
+        sizes[name] = array.shape[axis]
+        dims.setdefault(name, FreeDim(name, DimSpec(0), (f"x{n}", axis)))
+    write_dims(model, dims)
+    inference = infer_model(model, annotate=False)
+    for guards in inference.guards.values():
+        for guard in guards:
+            left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
+            assert {"==": left == right, "<=": left <= right, "!=": left != right}[guard.relation], guard
+    node = next(iter(model.graph))
+    known = {v.name or "": k for v, k in inference.known.items()}
+    for n, want in enumerate(wanted):
+        found = known[f"y{n}"]
+        assert tuple(d.evaluate(sizes) for d in found.shape) == want.shape, f"{case}: {found.shape}"
+        assert found.dtype.name == want.dtype.name, f"{case}: {found.dtype} is not {want.dtype}"
+    region = lower_case(node, known, len(wanted))
+    have = run_region(region, _arrays(case), sizes)
+    for n, (got, want) in enumerate(zip(have, wanted)):
+        compare(f"{case} output {n}{' with free dims' if free else ''}", got, want, tolerance)
+    return region
+
+
+def compare(what: str, have: np.ndarray, want: np.ndarray, tolerance: float) -> None:
+    assert have.shape == want.shape, f"{what}: {have.shape} is not {want.shape}"
+    if want.dtype.kind != "f":
+        np.testing.assert_array_equal(have, want, err_msg=what)
+        return
+    finite = np.abs(want[np.isfinite(want)])
+    scale = float(finite.max()) if finite.size else 1.0
+    np.testing.assert_allclose(have, want, rtol=tolerance, atol=tolerance * max(scale, 1e-3), err_msg=what)
+
+
+def lower_case(node: ir.Node, known: Mapping[str, Known], outputs: int) -> LoweredRegion:
+    operands = [v.name or "" if v is not None else "" for v in node.inputs]
+    results = [v.name or "" for v in node.outputs]
+    record = RegionNode(
+        node.name or node.op_type, node.op_type, tuple(operands), tuple(results), attributes_of(node), node.domain
+    )
+    inputs = [(name, buffer_of(name, known[name], INPUT)) for name in dict.fromkeys(operands) if name]
+    made = [(name, buffer_of(name, known[name], OUTPUT)) for name in results[:outputs]]
+    return lower_region([record], known, inputs, made)
+
+
+def buffer_of(name: str, known: Known, role: str, order: tuple[int, ...] | None = None) -> Buffer:
+    chosen = order or tuple(range(known.rank))
+    return Buffer(name, known.dtype, known.shape, chosen, role, known.constant is not None)
+
+
+def known_of(array: np.ndarray, shape: Sequence[IntExpr] | None = None, constant: bool = False) -> Known:
+    from cuvil_build.cuir.dtypes import DTYPES
+
+    dims = tuple(shape or (IntExpr.of(n) for n in array.shape))
+    return Known(DTYPES[array.dtype.name], dims, constant=array if constant else None)
+
+
+def _arrays(case: Case) -> dict[str, np.ndarray]:
+    return {f"x{n}": a for n, a in enumerate(case.inputs) if a is not None}
+
+
+def _free_names(case: Case) -> dict[tuple[int, int], str]:
+    found: dict[tuple[int, int], str] = {}
+    shared = dict(case.same_as)
+    for n, array in enumerate(case.inputs):
+        if array is None or n in case.constants:
+            continue
+        for axis, size in enumerate(array.shape):
+            # a dim of size 1 may be there to be spread: it must stay a number
+            if size == 1 or (n, axis) in case.fixed:
+                continue
+            key = shared.get((n, axis), (n, axis))
+            found[n, axis] = f"s{key[0]}_{key[1]}"
+    return found
+
+
+def _model(case: Case) -> onnx.ModelProto:
+    operands = ["" if a is None else f"x{n}" for n, a in enumerate(case.inputs)]
+    attributes = dict(case.attributes)
+    node = helper.make_node(
+        case.op, operands, [f"y{n}" for n in range(case.outputs)], name="node", domain=case.domain, **attributes
+    )
+    given = [(n, a) for n, a in enumerate(case.inputs) if a is not None]
+    inputs = [
+        helper.make_tensor_value_info(f"x{n}", helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in given
+        if n not in case.constants
+    ]
+    constants = [numpy_helper.from_array(a, f"x{n}") for n, a in given if n in case.constants]
+    outputs = [onnx.ValueInfoProto(name=f"y{n}") for n in range(case.outputs)]
+    graph = helper.make_graph([node], "case", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", OPSET)]
+    if case.domain:
+        opsets.append(helper.make_opsetid(case.domain, 1))
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def product_of(**choices: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every combination, as keyword dictionaries."""
+    return [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
