@@ -84,6 +84,7 @@ def digest_of(tensor: ir.TensorProtocol) -> str | None:
 
 def _put(tensor: ir.TensorProtocol, blobs: Blobs) -> str:
     if isinstance(tensor, BlobTensor):
+        blobs.open(tensor.digest)  # the store notes which blobs an artifact depends on
         return tensor.digest
     if tensor.dtype.bitwidth < 8:
         return blobs.put(tensor.tobytes())

@@ -17,12 +17,13 @@ from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.cuir.traverse import graphs_within
 from cuvil_build.cuir.types import dtype_of, shape_of
-from cuvil_build.errors import CuvilError, InvalidModel, Loc, MissingFile, nearest
+from cuvil_build.errors import CuvilError, InvalidModel, Loc, MissingFile, UnsupportedOperator, nearest
 from cuvil_build.frontends.onnx_dims import settle_dims
 from cuvil_build.frontends.onnx_file import read_model
 from cuvil_build.frontends.onnx_lift import lift
 from cuvil_build.ops import catalog
-from cuvil_build.ops.infer import Inference, raise_all, unsupported_operator
+from cuvil_build.ops.infer import Inference, UndecidedRank, infer_model, raise_all, unsupported_operator
+from cuvil_build.ops.support import unsupported_nodes
 from cuvil_build.passes import eliminate_dead
 from cuvil_build.passes.graph_pass import Rewrite
 from cuvil_build.passes.pipeline import IMPORT, Check, run_passes
@@ -96,6 +97,36 @@ def import_onnx(
         error.at(Loc(label))
         raise
     return _imported(result.model, result.inference, result.rewrites, opset)
+
+
+def examine_onnx(
+    path: Path,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    outputs: Sequence[str] | None = None,
+    file_label: str = "",
+) -> tuple[Imported | None, list[CuvilError]]:
+    """Imports, and finds all that stands in the way of a build instead of the first thing."""
+    label = file_label or path.name
+    try:
+        model, opset = read_onnx(path, dims=dims, outputs=outputs, file_label=label)
+    except CuvilError as error:
+        return None, [error]
+    errors = unsupported_operators(model)
+    try:
+        found = infer_model(model, annotate=False, keep_going=True).errors
+        errors += [e for e in found if not isinstance(e, UnsupportedOperator)]
+    except UndecidedRank:
+        # Which branch fits shows only when everything else has types: the passes below tell.
+        pass
+    if errors:
+        return None, errors
+    try:
+        result = run_passes(model, IMPORT)
+    except CuvilError as error:
+        return None, [error.at(Loc(label))]
+    imported = _imported(result.model, result.inference, result.rewrites, opset)
+    return imported, unsupported_nodes(imported.model, imported.inference)
 
 
 def read_onnx(
