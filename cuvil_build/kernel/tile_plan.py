@@ -99,7 +99,9 @@ def plan_tiles(nest: Nest, numbers: Numbers) -> TilePlan | None:
     if columns.is_static:
         rest = columns.value % (vectors * lanes)
         last = -(-rest // lanes) if rest else vectors
-    depth = product(a.extent for a in found.reduction)
+    # Neighbouring rows of a convolution share most of their taps: a row brings in its channels once.
+    fresh = found.reduction[-1:] if mode == "indirect" else found.reduction
+    depth = product(a.extent for a in fresh)
     block = _rows_per_block(depth, row_tile, found.dtype.nbytes, numbers)
     plan = TilePlan(found, mode, row_tile, vectors, lanes, last, block, 1)
     return TilePlan(found, mode, row_tile, vectors, lanes, last, block, _panels_per_chunk(plan))

@@ -20,6 +20,7 @@ from cuvil_build.kernel.expr import COMPARE, LOGIC, Apply, Cast, Const, Expr, In
 from cuvil_build.kernel.nest import Axis, Nest
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.packing import Packing
+from cuvil_build.kernel.prune import prune
 from cuvil_build.kernel.tile_plan import Condition, TilePlan
 
 PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros", "spill"
@@ -82,7 +83,7 @@ class _Builder:
         work = rows * self.plan.panels_per_chunk * self.plan.width * self.plan.depth
         total = sum((n for _, n in self.scratch.values()), ZERO) * self.dtype.nbytes
         dims = tuple(sorted(self._symbols(), key=lambda s: (len(s), s)))
-        return p.Program(params, dims, (), tuple(body), chunks, total, work), packings
+        return prune(p.Program(params, dims, (), tuple(body), chunks, total, work)), packings
 
     def _written(self) -> frozenset[str]:
         return frozenset({self.store.target.name})
