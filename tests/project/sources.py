@@ -45,7 +45,7 @@ def parse(file: Path) -> ast.Module:
 
 def unit(module: str) -> str:
     """The folder, or the top-level module, that a dotted name of `cuvil_build` lies in."""
-    return (module.split(".") + ["__init__"])[1]
+    return module.split(".")[1] if "." in module else "__init__"
 
 
 def unit_of_file(file: Path) -> str:
