@@ -27,7 +27,7 @@ from cuvil_build.codegen.plan import (
 )
 from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import Bounds, IntExpr, maximum, product
-from cuvil_build.errors import Internal
+from cuvil_build.errors import Internal, InvalidModel
 
 __all__ = ["ABI", "Unit", "driver_units", "emit_module", "exports", "int_expr_to_c", "runtime_id", "units"]
 
@@ -54,6 +54,8 @@ _PLACES = {
 }
 
 
+_RESERVED = ("cuvil", "cuvil_rt")
+"""Prefixes of the runtime's own types and functions."""
 _RELATIONS = {"==": "CUVIL_EQUAL", "!=": "CUVIL_UNEQUAL", "<=": "CUVIL_AT_MOST"}
 
 
@@ -77,6 +79,8 @@ class Unit(TypedDict):
 
 def emit_module(plan: ModulePlan) -> dict[str, str]:
     """File name -> text of everything that the module's units need."""
+    if plan.name in _RESERVED:
+        raise InvalidModel(f"'{plan.name}' is a name of Cuvil's own", hint="give the model another name")
     tables = _Tables(plan)
     source = _module_source(plan, tables)
     files = {
@@ -715,7 +719,7 @@ def _size_rows(plan: ModulePlan, tables: _Tables) -> list[dict[str, object]]:
         rows.append(("SCRATCH_BYTES", scratch))
     if len(rows) == 2 and all(n >= 0 for n in outputs):
         work = sum(_aligned(n) for n in (*(n for _, n in rows), *outputs))
-        rows.append(("MEMORY_BYTES", work + _block_bytes(plan, tables)))
+        rows.append(("MEMORY_BYTES", work + _block_bytes(plan, tables) + 64))
     return [{"name": f"{upper}_{name}", "value": value} for name, value in rows]
 
 

@@ -56,7 +56,7 @@ static size_t largest_work(const cuvil_model *model, int32_t threads) {
     if (model->outputs[i].nbytes_max < 0) return 0;
     bytes += CUVIL_RT(align)((size_t)model->outputs[i].nbytes_max);
   }
-  return bytes + (size_t)threads * CUVIL_RT(align)((size_t)model->scratch_max);
+  return bytes + (size_t)threads * CUVIL_RT(align)((size_t)model->scratch_max) + CUVIL_ALIGN;
 }
 
 size_t CUVIL_RT(memory_bytes)(const cuvil_model *model, const void *options) {

@@ -134,7 +134,9 @@ static int place_work(cuvil_ctx *ctx, DLTensor *out) {
   for (uint32_t i = 0; i < model->output_count; i++)
     if (!out[i].data) lent += CUVIL_RT(align)((size_t)CUVIL_RT(at)(ctx, model->outputs[i].nbytes));
   ctx->scratch_stride = CUVIL_RT(align)((size_t)CUVIL_RT(at)(ctx, model->scratch));
-  if (CUVIL_RT(reserve_work)(ctx, arena + lent + (size_t)ctx->threads * ctx->scratch_stride)) return CUVIL_NO_MEMORY;
+  size_t scratch = (size_t)ctx->threads * ctx->scratch_stride;
+  /* a little more, so that even a lent output without elements lies inside: see forget_lent */
+  if (CUVIL_RT(reserve_work)(ctx, arena + lent + scratch + CUVIL_ALIGN)) return CUVIL_NO_MEMORY;
   uint8_t *at = ctx->work + arena;
   ctx->scratch = at + lent;
   for (uint32_t i = 0; i < model->output_count; i++) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from cuvil_build.codegen.module import driver_units, emit_module, exports, runtime_id, units
 from cuvil_build.codegen.plan import Branch, BufferSpec, Call, ModulePlan, SetSymbol
+from cuvil_build.errors import InvalidModel
 from tests.codegen import module_plans as plans
 from tests.codegen.module_plans import Api, Refused, build, dl, e
 
@@ -217,3 +219,8 @@ def test_nested_branches_set_dims_that_outer_ones_use(tmp_path: Path) -> None:
     (y,) = module.ran(context, [dl(-np.ones(5, np.float32))])
     assert y.tolist() == [1, 1]
     module.close(context)
+
+
+def test_a_model_cannot_take_a_name_of_the_runtime() -> None:
+    with pytest.raises(InvalidModel, match="'cuvil' is a name of Cuvil's own"):
+        emit_module(replace(plans.empty_plan(), name="cuvil"))

@@ -233,6 +233,29 @@ def test_an_output_array_used_again_is_lent_anew(moving: Api) -> None:
     moving.close(context)
 
 
+def test_an_output_without_elements_is_lent_anew_too(tmp_path: Path) -> None:
+    plan = plans.plan(
+        "hollow",
+        inputs=[plans.tensor("x", plans.FLOAT32, ("n",), 0)],
+        outputs=[plans.tensor("y", plans.FLOAT32, ("n",), 1)],
+        symbols=[plans.SymbolSpec("n", 0, None, (0, 0))],
+        buffers=[
+            plans.BufferSpec("x", plans.e("4*n"), "input", plans.e(0)),
+            plans.BufferSpec("y", plans.e("4*n"), "output", plans.e(0)),
+        ],
+        kernels=[plans.NEGATE],
+        body=[plans.Call(0, (0, 1), (plans.e("n"),))],
+    )
+    module = Api(build(plan, tmp_path))
+    context = module.opened()
+    out = (plans._DLTensor * 1)()
+    # without a bound, the first run has no work memory: what it lends must not look like the caller's
+    for n in (0, 4, 0, 3):
+        assert module.run(context, (plans._DLTensor * 1)(dl(np.ones(n, np.float32))), out) == 0
+        assert plans.array_of(out[0]).tolist() == [-1] * n
+    module.close(context)
+
+
 def test_dims_without_a_bound_grow_the_memory(unbounded: Api) -> None:
     context = unbounded.opened()
     for n in (3, 3000, 200_000, 10):
