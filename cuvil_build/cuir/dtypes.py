@@ -54,5 +54,6 @@ DTYPES: dict[str, DType] = {
 }
 
 FLOAT32 = DTYPES["float32"]
+FLOAT64 = DTYPES["float64"]
 INT64 = DTYPES["int64"]
 BOOL = DTYPES["bool"]

@@ -65,7 +65,9 @@ def analyse(nest: Nest) -> NestAccess:
                 carried |= _carried_between(nest, write, other, rest)
     missing = sorted(set(nest.sequential) - carried)
     if missing:
-        raise Internal(f"axes {', '.join(missing)} of a {nest.anchor} nest are sequential but carry no dependence")
+        raise Internal(
+            f"axes {', '.join(missing)} of a {nest.anchor} nest are sequential but carry no dependence"
+        )
     stages = tuple(_stage_access(nest, n, touches) for n in range(len(nest.stages)))
     return NestAccess(frozenset(carried), stages)
 
@@ -166,7 +168,9 @@ class _Pairs:
             terms.append(f"{number}*{text}")
         return "(" + " + ".join(terms) + ")"
 
-    def _atom(self, atom: Symbol | Call, side: str, axes: Iterable[Axis], names: dict[str, str]) -> str | None:
+    def _atom(
+        self, atom: Symbol | Call, side: str, axes: Iterable[Axis], names: dict[str, str]
+    ) -> str | None:
         if isinstance(atom, Symbol):
             return names.get(atom.name, atom.name)
         if atom.function not in ("floordiv", "mod") or not atom.args[1].is_static or atom.args[1].value <= 0:

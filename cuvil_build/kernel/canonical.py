@@ -87,14 +87,14 @@ class _Canonicaliser:
 
     def _in_order(self) -> list[Buffer]:
         """External buffers in the order of `Nest.buffers`, then temps."""
-        found: dict[str, Buffer] = {}
+        temps: dict[str, Buffer] = {}
         for expr in self._parts:
-            if isinstance(expr, Load):
-                found.setdefault(expr.buffer.name, expr.buffer)
+            if isinstance(expr, Load) and expr.buffer.role == "temp":
+                temps.setdefault(expr.buffer.name, expr.buffer)
         for stage in self._nest.stages:
-            found.setdefault(stage.target.name, stage.target)
-        externals = [b for b in found.values() if b.role != "temp"]
-        return externals + [b for b in found.values() if b.role == "temp"]
+            if stage.target.role == "temp":
+                temps.setdefault(stage.target.name, stage.target)
+        return [*self._nest.buffers(), *temps.values()]
 
     def _name_dims(self) -> None:
         nest = self._nest

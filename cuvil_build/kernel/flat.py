@@ -13,7 +13,7 @@ from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import ZERO, IntExpr
 from cuvil_build.kernel.access import NestAccess
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within
-from cuvil_build.kernel.nest import Axis, Nest, Stage
+from cuvil_build.kernel.nest import Axis, Nest
 
 Condition = tuple[IntExpr, IntExpr, IntExpr]
 
@@ -96,12 +96,39 @@ def flatten(nest: Nest, access: NestAccess) -> FlatNest:
     """The nest with offsets, without axes of one step, and with axes joined that are contiguous together."""
     build = _Flattener()
     stages = tuple(
-        FlatStage(s.axes, s.kind, s.target, build.offset(s.target, s.index), build(s.value), a.reduced, a.carried)
+        FlatStage(
+            s.axes, s.kind, s.target, build.offset(s.target, s.index), build(s.value), a.reduced, a.carried
+        )
         for s, a in zip(nest.stages, access.stages)
     )
+    stages = tuple(_lift_padding(s) for s in stages)
     flat = FlatNest(nest.anchor, nest.axes, access.carried, stages, tuple((a.name,) for a in nest.axes))
     flat = _collapse_stages(_collapse_outer(_drop_single(flat)))
     return replace(flat, collapsed=tuple(group for group in flat.collapsed if len(group) > 1))
+
+
+def _lift_padding(stage: FlatStage) -> FlatStage:
+    """`sum` of `Within(c, x, 0) * w` as a sum of `Within(c, x * w, 0)`: such steps can be skipped."""
+    product = stage.value
+    if stage.kind != "sum" or not isinstance(product, FlatApply) or product.function != "mul":
+        return stage
+    conditions: tuple[Condition, ...] = ()
+    factors: list[FlatExpr] = []
+    zero: Const | None = None
+    for factor in product.args:
+        if (
+            isinstance(factor, FlatWithin)
+            and isinstance(factor.otherwise, Const)
+            and factor.otherwise.value == 0
+        ):
+            conditions += factor.conditions
+            zero = factor.otherwise
+            factor = factor.value
+        factors.append(factor)
+    if zero is None:
+        return stage
+    unique = tuple(dict.fromkeys(conditions))
+    return replace(stage, value=FlatWithin(unique, FlatApply("mul", tuple(factors), product.dtype), zero))
 
 
 def flat_children(expr: FlatExpr) -> tuple[FlatExpr, ...]:
@@ -223,13 +250,13 @@ def _substituted(flat: FlatNest, values: dict[str, IntExpr], stage_number: int |
 
 def _drop_single(flat: FlatNest) -> FlatNest:
     single = {a.name for a in flat.axes if a.extent == IntExpr.of(1)}
-    flat = _substituted(flat, {name: ZERO for name in single})
+    flat = _substituted(flat, dict.fromkeys(single, ZERO))
     axes = tuple(a for a in flat.axes if a.name not in single)
     kept = tuple(group for group in flat.collapsed if group[0] not in single)
     flat = replace(flat, axes=axes, carried=flat.carried - single, collapsed=kept)
     for n, stage in enumerate(flat.stages):
         single = {a.name for a in stage.axes if a.extent == IntExpr.of(1)}
-        flat = _substituted(flat, {name: ZERO for name in single}, n)
+        flat = _substituted(flat, dict.fromkeys(single, ZERO), n)
         stage = flat.stages[n]
         left = tuple(a for a in stage.axes if a.name not in single)
         stage = replace(stage, axes=left, reduced=stage.reduced - single, carried=stage.carried - single)
@@ -319,8 +346,3 @@ def _renamed_stage_axes(flat: FlatNest) -> FlatNest:
         )
         flat = replace(flat, stages=(*flat.stages[:n], stage, *flat.stages[n + 1 :]))
     return flat
-
-
-def plain_index(stage: Stage) -> bool:
-    """Whether the target's index is axes and numbers alone."""
-    return all(i.is_static or str(i) in i.symbols() for i in stage.index)

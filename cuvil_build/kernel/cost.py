@@ -1,0 +1,294 @@
+"""Chooses a schedule by what loads, stores and operations cost along each axis that could be a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
+from cuvil_build.kernel.expr import Const, IndexValue
+from cuvil_build.kernel.flat import FlatApply, FlatExpr, FlatLoad, FlatNest, FlatStage, FlatWithin, flat_parts
+from cuvil_build.kernel.nest import Axis
+from cuvil_build.kernel.numbers import Numbers
+from cuvil_build.kernel.ranges import assumable, clipped_conditions, guard_ranges
+from cuvil_build.kernel.schedule import GroupSchedule, Schedule
+
+_TYPICAL = 64
+"""Assumed for a free extent."""
+_CHUNK_WORK = 16_000.0
+"""Scalar operations up to which a chunk is not worth cutting further."""
+_COSTS = {
+    "acos": 24, "asin": 20, "atan": 16, "cos": 30, "div": 4, "erf": 26, "exp": 12, "fmod": 40, "log": 16, "mod": 40,
+    "pow": 50, "reciprocal": 4, "sigmoid": 16, "sin": 30, "sqrt": 5, "tan": 50, "tanh": 20,
+}  # fmt: skip
+_STRIDED = 1.4
+"""A lane of a strided load or store, where a contiguous vector costs 1."""
+_POINT = 4.0
+"""Loop control per point."""
+_HORIZONTAL = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """The cost of one step of a loop over vectors, and of one over scalars."""
+
+    vector: float
+    scalar: float
+
+    def per_element(self, extent: int, lanes: int) -> float:
+        whole, rest = divmod(extent, lanes)
+        return (whole * self.vector + rest * self.scalar) / max(1, extent)
+
+
+def choose_schedule(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, float]:
+    """The schedule and its estimated cost per point of the nest."""
+    groups = _groups(flat.stages)
+    free = [a for a in flat.axes if a.name not in flat.carried]
+    by_stage = tuple(_group_schedule(flat, g, numbers) for g in groups)
+    best = (_POINT + sum(_group_cost(flat, g) for g in by_stage), None, 1)
+    for axis in free:
+        lanes = _lanes(flat.stages, axis, numbers)
+        if lanes > 1 and all(_can_be_outer_vector(flat, s, axis) for s in flat.stages):
+            cost = sum(_stage_cost(s, axis, lanes) * _steps(s.axes) for s in flat.stages)
+            cost += _POINT / lanes
+            if cost < best[0]:
+                best = (cost, axis, lanes)
+    cost, vector, lanes = best
+    chosen = tuple(GroupSchedule(g.first, g.last) for g in by_stage) if vector else by_stage
+    loops = sorted((a for a in free if a is not vector), key=lambda a: -_reach(flat, a))
+    parallel, block = _chunking(
+        loops, vector, lanes, cost, _steps(a for a in flat.axes if a.name in flat.carried)
+    )
+    guarded = _is_worth_guarding(flat, vector)
+    schedule = Schedule(
+        tuple(a.name for a in loops), parallel, vector.name if vector else None, lanes, block, chosen, guarded
+    )
+    return schedule, cost
+
+
+def typical(extent: IntExpr) -> int:
+    return extent.value if extent.is_static else _TYPICAL
+
+
+def work_per_point(flat: FlatNest, schedule: Schedule) -> IntExpr:
+    """Scalar operations, over the dims."""
+    total = ONE
+    for stage in flat.stages:
+        steps = ONE
+        for axis in stage.axes:
+            steps = steps * axis.extent
+        total = total + steps * max(1, round(sum(_operation(p) for p in flat_parts([stage.value]))))
+    return total
+
+
+def _steps(axes: Iterable[Axis]) -> int:
+    total = 1
+    for axis in axes:
+        total *= typical(axis.extent)
+    return total
+
+
+def _groups(stages: Sequence[FlatStage]) -> list[GroupSchedule]:
+    """Neighbours with the same axes join where no value crosses between different steps."""
+    groups: list[list[int]] = []
+    for n, stage in enumerate(stages):
+        if groups and all(_can_join(stages[m], stage) for m in groups[-1]):
+            groups[-1].append(n)
+        else:
+            groups.append([n])
+    return [GroupSchedule(g[0], g[-1]) for g in groups]
+
+
+def _can_join(first: FlatStage, second: FlatStage) -> bool:
+    if not first.axes or first.axes != second.axes or first.carried or second.carried:
+        return False
+    names = {a.name for a in first.axes}
+    if any(s.is_reduction and s.reduced != names for s in (first, second)):
+        return False
+    if any(clipped_conditions(s) for s in (first, second)):
+        return False
+    touched = [(p.buffer.name, p) for p in flat_parts([second.value]) if isinstance(p, FlatLoad)]
+    reads = [(p.buffer.name, p) for p in flat_parts([first.value]) if isinstance(p, FlatLoad)]
+    for name, load in touched:
+        if name == first.target.name and (first.is_reduction or load.offset != first.offset or load.gathers):
+            return False
+    for name, load in reads:
+        if name == second.target.name and (load.offset != second.offset or load.gathers):
+            return False
+    return first.target.name != second.target.name
+
+
+def _lanes(stages: Sequence[FlatStage], axis: Axis, numbers: Numbers) -> int:
+    """Of the widest float, or the widest type where there are none; no more than the axis has steps."""
+    dtypes = [
+        p.dtype for s in stages for p in flat_parts([s.value]) if not isinstance(p, (Const, IndexValue))
+    ]
+    dtypes += [s.target.dtype for s in stages]
+    floats = [d.nbytes for d in dtypes if d.is_float]
+    lanes = numbers.lanes(max(floats or [d.nbytes for d in dtypes]))
+    while axis.extent.is_static and lanes > axis.extent.value:
+        lanes //= 2
+    return max(1, lanes)
+
+
+def _is_vectorisable(value: FlatExpr, axis: str) -> bool:
+    for part in flat_parts([value]):
+        if isinstance(part, FlatLoad):
+            if part.offset.coefficient(axis) is None:
+                return False
+            if any(axis in _symbols(index) for _, _, index in part.gathers):
+                return False
+        if isinstance(part, IndexValue):
+            factor = part.index.coefficient(axis)
+            if factor is None or not factor.is_static:
+                return False
+    return True
+
+
+def _symbols(value: FlatExpr) -> frozenset[str]:
+    found: set[str] = set()
+    for part in flat_parts([value]):
+        if isinstance(part, IndexValue):
+            found |= part.index.symbols()
+        if isinstance(part, FlatLoad):
+            found |= part.offset.symbols()
+        if isinstance(part, FlatWithin):
+            found |= {s for c in part.conditions for i in c for s in i.symbols()}
+    return frozenset(found)
+
+
+def _can_be_outer_vector(flat: FlatNest, stage: FlatStage, axis: Axis) -> bool:
+    if (
+        not _is_vectorisable(stage.value, axis.name)
+        or (stage.target.dtype.kind == "bool"
+        and stage.is_reduction)
+    ):
+        return False
+    if stage.target.role != "temp":
+        factor = stage.offset.coefficient(axis.name)
+        if factor is None or factor == ZERO:
+            return False
+    if any(axis.name in a.extent.symbols() for a in stage.axes):
+        return False
+    for part in flat_parts([stage.value]):
+        if isinstance(part, FlatWithin):
+            for condition in part.conditions:
+                mentions = any(axis.name in i.symbols() for i in condition)
+                if mentions and not assumable(condition, stage.axes, axis.name):
+                    return False
+    return True
+
+
+def _can_be_stage_vector(stage: FlatStage, axis: Axis) -> bool:
+    if axis.name in stage.carried or not _is_vectorisable(stage.value, axis.name):
+        return False
+    if stage.is_reduction and stage.target.dtype.kind == "bool":
+        return False
+    if not stage.is_reduction or axis.name not in stage.reduced:
+        factor = stage.offset.coefficient(axis.name)
+        if factor is None or factor == ZERO:
+            return False
+    clipped = {c for conditions in clipped_conditions(stage).values() for c in conditions}
+    for part in flat_parts([stage.value]):
+        if isinstance(part, FlatWithin):
+            for condition in part.conditions:
+                if condition not in clipped and any(axis.name in i.symbols() for i in condition):
+                    return False
+    return True
+
+
+def _group_schedule(flat: FlatNest, group: GroupSchedule, numbers: Numbers) -> GroupSchedule:
+    stages = flat.stages[group.first : group.last + 1]
+    best, best_cost = group, _group_cost(flat, group)
+    for axis in stages[0].axes:
+        lanes = _lanes(stages, axis, numbers)
+        if lanes == 1 or not all(_can_be_stage_vector(s, axis) for s in stages):
+            continue
+        sums = all(s.is_reduction and axis.name in s.reduced for s in stages)
+        accumulators = 4 if sums and typical(axis.extent) >= 8 * lanes else 1
+        candidate = GroupSchedule(group.first, group.last, axis.name, lanes, accumulators)
+        cost = _group_cost(flat, candidate)
+        if cost < best_cost:
+            best, best_cost = candidate, cost
+    return best
+
+
+def _group_cost(flat: FlatNest, group: GroupSchedule) -> float:
+    total = 0.0
+    for stage in flat.stages[group.first : group.last + 1]:
+        axis = next((a for a in stage.axes if a.name == group.vector), None)
+        total += _stage_cost(stage, axis, group.lanes) * _steps(stage.axes)
+        if axis and axis.name in stage.reduced:
+            total += _HORIZONTAL * _steps(a for a in stage.axes if a.name not in stage.reduced)
+    return total
+
+
+def _stage_cost(stage: FlatStage, axis: Axis | None, lanes: int) -> float:
+    """Per step, in scalar operations."""
+    parts = flat_parts([stage.value])
+    scalar = sum(_operation(p) for p in parts) + 1.0
+    if axis is None:
+        # one accumulator: each addition waits for the one before
+        return scalar + (3.0 if stage.is_reduction else 0.0)
+    vector = 0.0
+    for part in parts:
+        if isinstance(part, FlatLoad):
+            vector += _access(part.offset, axis, lanes, part.buffer.role == "temp")
+        else:
+            vector += _operation(part)
+    if not stage.is_reduction:
+        vector += _access(stage.offset, axis, lanes, stage.target.role == "temp")
+    else:
+        vector += 1.0
+    return _Along(vector, scalar).per_element(typical(axis.extent), lanes)
+
+
+def _access(offset: IntExpr, axis: Axis, lanes: int, is_temp: bool) -> float:
+    factor = offset.coefficient(axis.name)
+    if factor == ZERO:
+        return 1.0 if is_temp else 0.4
+    return 1.0 if factor == ONE else _STRIDED * lanes
+
+
+def _operation(part: FlatExpr) -> float:
+    if isinstance(part, FlatApply):
+        return float(_COSTS.get(part.function, 1))
+    if isinstance(part, FlatWithin):
+        return 1.0
+    return 0.0 if isinstance(part, (Const, IndexValue)) else 1.0
+
+
+def _reach(flat: FlatNest, axis: Axis) -> int:
+    """How far apart in memory neighbouring steps write: far ones make the outer loops."""
+    stores = [s for s in flat.stages if s.target.role != "temp"]
+    factor = stores[-1].offset.coefficient(axis.name) if stores else None
+    if factor is None:
+        return 0
+    return factor.evaluate(dict.fromkeys(factor.symbols(), _TYPICAL))
+
+
+def _chunking(
+    loops: Sequence[Axis], vector: Axis | None, lanes: int, cost: float, carried: int
+) -> tuple[int, int]:
+    """How many leading loops become chunks, and the steps of the vector axis in one."""
+    inner = cost * carried * (typical(vector.extent) if vector else 1)
+    work = inner
+    for axis in loops:
+        work *= typical(axis.extent)
+    parallel = 0
+    while parallel < len(loops) and work > _CHUNK_WORK:
+        work /= max(1, typical(loops[parallel].extent))
+        parallel += 1
+    if vector is None or (parallel < len(loops)) or inner <= 2 * _CHUNK_WORK:
+        is_only_loop = vector is not None and not loops and not vector.extent.is_static
+        if not is_only_loop:
+            return parallel, 0
+    wanted = int(_CHUNK_WORK / max(1e-3, cost * carried))
+    # a multiple of several vectors: only the last chunk has a tail
+    return parallel, max(1, wanted // (4 * lanes)) * 4 * lanes
+
+
+def _is_worth_guarding(flat: FlatNest, vector: Axis | None) -> bool:
+    parts = flat_parts(s.value for s in flat.stages)
+    name = vector.name if vector else ""
+    return len(parts) <= 80 and bool(guard_ranges(flat, name))

@@ -1,0 +1,453 @@
+"""Any nest as a loop program, by its schedule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cuvil_build.cuir.dtypes import DType
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, minimum, product
+from cuvil_build.errors import NotYet
+from cuvil_build.kernel.access import analyse
+from cuvil_build.kernel.canonical import expressions, integers_of
+from cuvil_build.kernel.cost import choose_schedule, work_per_point
+from cuvil_build.kernel.emit_values import ValueWriter, accumulator_dtype
+from cuvil_build.kernel.expr import Buffer, Load
+from cuvil_build.kernel.flat import FlatNest, FlatStage, flat_loads, flatten
+from cuvil_build.kernel.nest import Axis, Nest
+from cuvil_build.kernel.numbers import Numbers
+from cuvil_build.kernel.program import (
+    Assign,
+    Convert,
+    Horizontal,
+    If,
+    InRange,
+    Lit,
+    LocalArray,
+    Op,
+    Param,
+    Pointer,
+    Program,
+    SetInt,
+    Value,
+    Var,
+    VType,
+)
+from cuvil_build.kernel.ranges import (
+    bounds_of,
+    clip,
+    clipped_conditions,
+    guard_ranges,
+    neutral,
+    vector_ranges,
+)
+from cuvil_build.kernel.schedule import GroupSchedule, Schedule
+
+_STACK_BYTES = 4096
+_BEGIN, _END, _CHUNK = IntExpr.of("begin"), IntExpr.of("end"), IntExpr.of("chunk")
+_UNROLLED_STEPS = 32
+
+
+def build_generic_program(nest: Nest, numbers: Numbers, schedule: Schedule | None = None) -> Program:
+    """The program of a canonical nest (its dims are named `d0`, `d1`, …)."""
+    flat = flatten(nest, analyse(nest))
+    chosen = schedule or choose_schedule(flat, numbers)[0]
+    _refuse_unsupported(flat)
+    return _ProgramBuilder(flat, chosen, nest.buffers(), _dims(nest)).build()
+
+
+def _refuse_unsupported(flat: FlatNest) -> None:
+    for stage in flat.stages:
+        if stage.is_reduction and stage.carried:
+            raise NotYet(
+                f"a {stage.kind} that reads what it sums, or sums into the same element from two loops"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Accumulator:
+    """The running values of one reduction."""
+
+    stage: FlatStage
+    dtype: DType
+    vectors: tuple[Var, ...]
+    scalar: Var | None
+    """For the steps that fill no vector."""
+
+
+class _ProgramBuilder:
+    def __init__(
+        self, flat: FlatNest, schedule: Schedule, buffers: Sequence[Buffer], dims: tuple[str, ...]
+    ) -> None:
+        self._dims = dims
+        self._flat = flat
+        self._schedule = schedule
+        self._buffers = sorted(buffers, key=lambda b: int(b.name[1:]))
+        self._temps = {s.target.name: s.target for s in flat.stages if s.target.role == "temp"}
+        self._arrays = _temp_arrays(flat)
+        self._writer = ValueWriter(flat.written(), self._arrays)
+        self._scratch = ZERO
+
+    def build(self) -> Program:
+        writer = self._writer
+        for name in sorted(self._arrays):
+            self._place_temp(self._temps[name])
+        self._chunks_loop()
+        written = self._flat.written()
+        return Program(
+            params=tuple(Param(b.name, b.dtype, b.name not in written) for b in self._buffers),
+            dims=self._dims,
+            functions=(),
+            body=tuple(writer.scopes[0].statements),
+            chunks=self._chunk_count(),
+            scratch=self._scratch,
+            work=self._work(),
+        )
+
+    # Chunks -------------------------------------------------------------------------------------
+
+    def _place_temp(self, buffer: Buffer) -> None:
+        count = product(buffer.shape) * self._schedule.lanes
+        name, dtype = buffer.name, buffer.dtype
+        if count.is_static and count.value * dtype.nbytes <= _STACK_BYTES:
+            self._writer.add(LocalArray(name, dtype, max(1, count.value)))
+            return
+        offset = self._scratch // dtype.nbytes  # a multiple of 64 bytes
+        self._writer.add(Pointer(name, dtype, "scratch", offset, constant=False))
+        self._scratch = self._scratch + ceil_divide(count * dtype.nbytes, 64) * 64
+
+    def _parallel_axes(self) -> list[Axis]:
+        return [self._flat.axis(name) for name in self._schedule.loops[: self._schedule.parallel]]
+
+    def _blocks(self) -> IntExpr:
+        if not self._schedule.block:
+            return ONE
+        assert self._schedule.vector is not None
+        return ceil_divide(self._flat.axis(self._schedule.vector).extent, self._schedule.block)
+
+    def _chunk_count(self) -> IntExpr:
+        return product(a.extent for a in self._parallel_axes()) * self._blocks()
+
+    def _work(self) -> IntExpr:
+        total = work_per_point(self._flat, self._schedule)
+        parallel = set(self._schedule.loops[: self._schedule.parallel])
+        for axis in self._flat.axes:
+            if axis.name in parallel:
+                continue
+            is_block = axis.name == self._schedule.vector and self._schedule.block
+            total = total * (minimum(axis.extent, self._schedule.block) if is_block else axis.extent)
+        return total
+
+    def _chunks_loop(self) -> None:
+        writer, parallel, block = self._writer, self._parallel_axes(), self._schedule.block
+        if not parallel and block:
+            assert self._schedule.vector is not None
+            extent = self._flat.axis(self._schedule.vector).extent
+            stop = writer.named("stop", minimum(extent, _END * block))
+            self._loops(self._schedule.loops, (_BEGIN * block, stop))
+            return
+        if len(parallel) == 1 and not block:
+            with writer.loop(parallel[0].name, _BEGIN, _END):
+                self._loops(self._schedule.loops[1:], None)
+            return
+        with writer.loop("chunk", _BEGIN, _END):
+            rest = _CHUNK
+            bounds = None
+            if block:
+                assert self._schedule.vector is not None
+                extent = self._flat.axis(self._schedule.vector).extent
+                start = writer.named("start", rest % self._blocks() * block)
+                bounds = start, writer.named("stop", minimum(extent, start + block))
+                rest = rest // self._blocks()
+            for n, axis in reversed(list(enumerate(parallel))):
+                writer.add(SetInt(axis.name, rest % axis.extent if n else rest))
+                writer.name_level(axis.name)
+                rest = rest // axis.extent
+            self._loops(self._schedule.loops[self._schedule.parallel :], bounds)
+
+    def _loops(self, names: Sequence[str], bounds: tuple[IntExpr, IntExpr] | None) -> None:
+        """The remaining free loops, then those that carry a dependence, in their own order."""
+        carried = [a.name for a in self._flat.axes if a.name in self._flat.carried]
+
+        def descend(left: Sequence[str]) -> None:
+            if not left:
+                self._guarded_points(bounds)
+                return
+            axis = self._flat.axis(left[0])
+            with self._writer.loop(axis.name, ZERO, axis.extent):
+                descend(left[1:])
+
+        descend([*names, *carried])
+
+    # Points -------------------------------------------------------------------------------------
+
+    def _guarded_points(self, bounds: tuple[IntExpr, IntExpr] | None) -> None:
+        """Where all conditions hold, code without them; elsewhere code that tests."""
+        guards = guard_ranges(self._flat, self._schedule.vector or "") if self._schedule.guarded else {}
+        if not guards:
+            self._points(bounds)
+            return
+        writer = self._writer
+        with writer.inside(guard=True) as then:
+            writer.assume(guards)
+            self._points(bounds)
+        with writer.inside(guard=True) as otherwise:
+            self._points(bounds)
+        ranges = tuple(dict.fromkeys(part for parts in guards.values() for part in parts))
+        writer.add(If(InRange(ranges), tuple(then), tuple(otherwise)))
+
+    def _points(self, bounds: tuple[IntExpr, IntExpr] | None) -> None:
+        name, lanes = self._schedule.vector, self._schedule.lanes
+        if name is None:
+            self._point()
+            return
+        start, stop = bounds or (ZERO, self._flat.axis(name).extent)
+        conditions = vector_ranges(self._flat, name)
+        if not conditions:
+            self._vector_loop(name, start, stop, lanes, self._point, interleaved=True)
+            return
+        writer = self._writer
+        parts = [part for found in conditions.values() for part in found]
+        lows, highs = bounds_of(name, [p for p in parts if name in p[1].symbols()])
+        low = writer.named("low", minimum(stop, maximum(start, *lows)))
+        high = writer.named("high", minimum(stop, maximum(low, minimum(*highs))))
+        self._vector_loop(name, start, low, 1, self._point)
+        with writer.inside(guard=True) as middle:
+            writer.assume(c for c, found in conditions.items() if all(name in p[1].symbols() for p in found))
+            self._vector_loop(name, low, high, lanes, self._point, interleaved=True)
+        writer.scopes[-1].statements += middle
+        self._vector_loop(name, high, stop, 1, self._point)
+
+    def _vector_loop(
+        self,
+        name: str,
+        start: IntExpr,
+        stop: IntExpr,
+        lanes: int,
+        body: Callable[[], None],
+        interleaved: bool = False,
+    ) -> None:
+        """Whole vectors, then single steps. `stop` must not be below `start`."""
+        writer = self._writer
+        main = start + (stop - start) // lanes * lanes
+        if lanes > 1 and main != start:
+            main = writer.named("main", main)
+            with writer.loop(name, start, main, IntExpr.of(lanes)), writer.along(name, lanes, interleaved):
+                body()
+        if main != stop or lanes == 1:
+            with writer.loop(name, main if lanes > 1 else start, stop), writer.along(name, 1):
+                body()
+
+    def _point(self) -> None:
+        first = True
+        for group in self._schedule.groups:
+            stages = self._flat.stages[group.first : group.last + 1]
+            self._writer.new_stage((s.value for s in stages), first)
+            first = False
+            if not stages[0].axes:
+                for stage in stages:
+                    self._finish(stage, self._writer.value(stage.value))
+            elif stages[0].is_reduction and stages[0].reduced != {a.name for a in stages[0].axes}:
+                self._partial_reduction(stages[0], group)
+            else:
+                self._whole_loops(stages, group)
+
+    def _finish(self, stage: FlatStage, value: Value) -> None:
+        """A stage's value to its target."""
+        writer, target = self._writer, stage.target
+        if value.type.dtype != target.dtype:
+            value = Convert(value, VType(target.dtype, value.type.lanes))
+        if target.role == "temp" and target.name not in self._arrays:
+            if not isinstance(value, (Var, Lit)):
+                value = writer.declare(f"{target.name}_", value)
+            writer.temps[target.name] = value, writer.depth
+            return
+        writer.store(target.name, target.role == "temp", target.dtype, stage.offset, value)
+
+    # Loops of stages ----------------------------------------------------------------------------
+
+    def _whole_loops(self, stages: Sequence[FlatStage], group: GroupSchedule) -> None:
+        """Stores, and reductions over all axes, in the same loops."""
+        sums = [self._start(s, group) for s in stages if s.is_reduction]
+        axes = list(stages[0].axes)
+        if group.vector:
+            axes.sort(key=lambda a: a.name == group.vector)
+
+        def body() -> None:
+            running = iter(sums)
+            for stage in stages:
+                value = self._writer.value(stage.value)
+                if stage.is_reduction:
+                    self._accumulate(next(running), value, 0)
+                else:
+                    self._finish(stage, value)
+
+        only = stages[0] if len(stages) == 1 else None
+        self._nested(axes, only, group, sums, body)
+        for total in sums:
+            self._finish(total.stage, self._total(total))
+
+    def _partial_reduction(self, stage: FlatStage, group: GroupSchedule) -> None:
+        """A reduction that keeps some axes: one whole reduction for each of their steps."""
+        kept = [a for a in stage.axes if a.name not in stage.reduced]
+        reduced = [a for a in stage.axes if a.name in stage.reduced]
+        vector_is_kept = group.vector in {a.name for a in kept}
+        kept.sort(key=lambda a: a.name == group.vector)
+        reduced.sort(key=lambda a: a.name == group.vector)
+        inner = GroupSchedule(group.first, group.last) if vector_is_kept else group
+
+        def reduce() -> None:
+            total = self._start(stage, inner)
+            self._nested(
+                reduced,
+                stage,
+                inner,
+                [total],
+                lambda: self._accumulate(total, self._writer.value(stage.value), 0),
+            )
+            self._finish(stage, self._total(total))
+
+        def descend(left: Sequence[Axis]) -> None:
+            if not left:
+                reduce()
+            elif left[0].name == group.vector:
+                self._vector_loop(left[0].name, ZERO, left[0].extent, group.lanes, lambda: descend(left[1:]))
+            else:
+                with self._writer.loop(left[0].name, ZERO, left[0].extent):
+                    descend(left[1:])
+
+        descend(kept)
+
+    def _nested(
+        self,
+        axes: Sequence[Axis],
+        stage: FlatStage | None,
+        group: GroupSchedule,
+        sums: Sequence[_Accumulator],
+        body: Callable[[], None],
+    ) -> None:
+        """Loops over `axes`; the vector axis of the group, if any, is the last."""
+        writer = self._writer
+        clips = clipped_conditions(stage) if stage else {}
+        small = (
+            all(a.extent.is_static for a in axes) and product(a.extent for a in axes).value <= _UNROLLED_STEPS
+        )
+
+        def descend(left: Sequence[Axis]) -> None:
+            if not left:
+                body()
+                return
+            axis = left[0]
+            start, stop = ZERO, axis.extent
+            mine = [c for c in clips.get(axis.name, []) if c not in writer.assumed]
+            if mine:
+                start, stop = clip(axis, mine)
+                start = writer.named("from", start)
+                stop = writer.named("to", maximum(start, stop))
+            if axis.name == group.vector:
+                self._stage_vector_loop(axis, start, stop, group, sums, mine, body)
+                return
+            unroll = axis.extent.value if small and not mine and axis.extent.value > 1 else 0
+            with writer.loop(axis.name, start, stop, unroll=unroll):
+                writer.assume(mine)
+                descend(left[1:])
+
+        descend(axes)
+
+    def _stage_vector_loop(
+        self,
+        axis: Axis,
+        start: IntExpr,
+        stop: IntExpr,
+        group: GroupSchedule,
+        sums: Sequence[_Accumulator],
+        clipped: Sequence[tuple[IntExpr, IntExpr, IntExpr]],
+        body: Callable[[], None],
+    ) -> None:
+        writer, lanes, count = self._writer, group.lanes, group.accumulators
+        if count > 1:
+            stride = lanes * count
+            wide = writer.named("wide", start + (stop - start) // stride * stride)
+            with writer.loop(axis.name, start, wide, IntExpr.of(stride)), writer.along(axis.name, lanes):
+                writer.assume(clipped)
+                for n in range(count):
+                    with writer.repeated({axis.name: IntExpr.of(axis.name) + n * lanes}):
+                        for total in sums:
+                            self._accumulate(total, writer.value(total.stage.value), n)
+            start = wide
+
+        def step() -> None:
+            writer.assume(clipped)
+            body()
+
+        self._vector_loop(axis.name, start, stop, lanes, step)
+
+    # Reductions ---------------------------------------------------------------------------------
+
+    def _start(self, stage: FlatStage, group: GroupSchedule) -> _Accumulator:
+        writer = self._writer
+        steps = product(a.extent for a in stage.axes if a.name in stage.reduced)
+        lanes = writer.lanes if group.vector is None else group.lanes
+        dtype = accumulator_dtype(stage.kind, stage.target.dtype, lanes, steps)
+        start = neutral(stage.kind, dtype.kind, dtype.bits)
+
+        def declared(prefix: str, width: int) -> Var:
+            kind = VType(dtype, width)
+            return writer.declare(prefix, Lit(start, kind), constant=False)
+
+        vectors = tuple(declared("sum", lanes) for _ in range(group.accumulators))
+        scalar = declared("rest", 1) if group.vector else None
+        return _Accumulator(stage, dtype, vectors, scalar)
+
+    def _accumulate(self, total: _Accumulator, value: Value, number: int) -> None:
+        writer = self._writer
+        into = total.vectors[number]
+        if total.scalar is not None and writer.lanes == 1:
+            into = total.scalar
+        if value.type.dtype != total.dtype:
+            value = Convert(value, VType(total.dtype, value.type.lanes))
+        value = writer.widened(value)
+        writer.add(Assign(into.name, into.type, _combined(total.stage.kind, into, value)))
+
+    def _total(self, total: _Accumulator) -> Value:
+        kind = total.stage.kind
+        level: list[Value] = list(total.vectors)
+        while len(level) > 1:
+            half = len(level) // 2
+            level = [_combined(kind, level[n], level[n + half]) for n in range(half)]
+        value = level[0]
+        if total.scalar is None:
+            return value
+        across = Horizontal(kind, value, VType(total.dtype))
+        return _combined(kind, across, total.scalar)
+
+
+def _combined(kind: str, left: Value, right: Value) -> Value:
+    function = {"sum": "add", "prod": "mul"}.get(kind, kind)
+    return Op(function, (left, right), left.type)
+
+
+def _temp_arrays(flat: FlatNest) -> dict[str, int]:
+    """Temps with axes of their own, or written inside of loops: they need memory."""
+    found = {s.target.name for s in flat.stages if s.target.role == "temp" and s.target.shape}
+    for stage in flat.stages:
+        for load in flat_loads(stage.value):
+            if load.buffer.role == "temp" and load.buffer.shape:
+                found.add(load.buffer.name)
+        inside = stage.kind == "store" and stage.axes
+        if stage.target.role == "temp" and inside:
+            found.add(stage.target.name)
+    return dict.fromkeys(sorted(found), 0)
+
+
+def _dims(nest: Nest) -> tuple[str, ...]:
+    """All run-time dims up to the highest that the nest mentions: they are passed by position."""
+    sizes = [a.extent for a in nest.axes] + [a.extent for s in nest.stages for a in s.axes]
+    sizes += [i for s in nest.stages for i in (*s.index, *s.target.shape)]
+    for part in expressions(s.value for s in nest.stages):
+        sizes += integers_of(part)
+        if isinstance(part, Load):
+            sizes += part.buffer.shape
+    numbers = {int(name[1:]) for size in sizes for name in size.symbols() if re.fullmatch(r"d\d+", name)}
+    return tuple(f"d{n}" for n in range(max(numbers, default=-1) + 1))

@@ -1,0 +1,39 @@
+"""A schedule: the choices that turn a nest into loops, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSchedule:
+    """Consecutive stages that run in the same loops."""
+
+    first: int
+    last: int
+    """Inclusive."""
+    vector: str | None = None
+    """The stage axis along which values are vectors."""
+    lanes: int = 1
+    accumulators: int = 1
+    """Vectors that a reduction sums into in turn, to hide the latency of additions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Of a flat nest; axes are its own."""
+
+    loops: tuple[str, ...]
+    """Outer axes that carry nothing, outermost first, without `vector`."""
+    parallel: int
+    """So many of the leading loops are cut into chunks, one iteration each."""
+    vector: str | None
+    """The outer axis along which whole points are computed as vectors; the innermost loop."""
+    lanes: int
+    block: int
+    """Steps of the vector axis in one chunk; 0: all."""
+    groups: tuple[GroupSchedule, ...]
+    guarded: bool
+    """Whether a second version without conditions runs where all of them hold."""
+    rows: int = 1
+    """Neighbouring points of the last loop computed together."""
