@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -15,7 +16,7 @@ from cuvil_build.codegen.assemble import Assembled, ModuleNames, WeightBlock, We
 from cuvil_build.codegen.c_names import c_identifier
 from cuvil_build.codegen.checks import check_graph
 from cuvil_build.codegen.kernels import emit_kernel
-from cuvil_build.codegen.module import emit_module, units
+from cuvil_build.codegen.module import emit_module, exports, units
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
@@ -109,6 +110,7 @@ def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
         "model": plan.name,
         "digest": plan.digest,
         "features": list(plan.features),
+        "exports": exports(plan),
         "inputs": [_tensor(t, bounds) for t in plan.inputs],
         "outputs": [_tensor(t, bounds) for t in plan.outputs],
         "arena_bytes": plan.arena_max,

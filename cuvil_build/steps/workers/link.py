@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from cuvil_build.codegen.module import api_names
 from cuvil_build.steps.step import Job
 from cuvil_build.target.descriptor import Target
 from cuvil_build.toolchain.command import archive_command, link_command, run_command
@@ -20,15 +19,17 @@ def run(job: Job) -> None:
     toolchain = str(job.params["toolchain"])
     objects = job.many("objects")
     for output, facts, left_out in (("module", "facts", CHECKS_UNIT), ("checks", "checks", MODULE_UNIT)):
-        model = json.loads(job.inputs[facts].read_text())["model"]
+        exports = json.loads(job.inputs[facts].read_text())["exports"]
         parts = [path for name, path in objects.items() if name != left_out]
-        _link(toolchain, target, parts, job.outputs[output], model)
+        _link(toolchain, target, parts, job.outputs[output], exports)
 
 
-def _link(toolchain: str, target: Target, objects: Sequence[Path], folder: Path, model: str) -> None:
+def _link(
+    toolchain: str, target: Target, objects: Sequence[Path], folder: Path, exports: Sequence[str]
+) -> None:
     """The library; where an emulator runs it, the archive that its driver needs, too."""
     tools = find_toolchain(toolchain)
     library = folder / f"module{target.library_suffix}"
-    run_command(link_command(tools, target, objects, library, api_names(model)))
+    run_command(link_command(tools, target, objects, library, exports))
     if target.runner.startswith("qemu"):
         run_command(archive_command(tools, objects, folder / "module.a"))
