@@ -15,9 +15,9 @@ from cuvil_build.bundle.golden import GoldenCase, write_golden
 from cuvil_build.bundle.manifest import round_figures
 from cuvil_build.cuir.dims import read_dims
 from cuvil_build.cuir.weights import load_graph
-from cuvil_build.errors import InvalidSamples, VerificationFailed
+from cuvil_build.errors import VerificationFailed
 from cuvil_build.reference import Tolerance, Yardstick, compare, trusted_outputs
-from cuvil_build.samples import DimRange, load_samples, random_samples, read_npz
+from cuvil_build.samples import DimRange, InvalidSamples, load_samples, random_samples, read_npz
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.check_kernels import check_kernels
 from cuvil_build.steps.workers.module_folder import lay_out_module
