@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -17,7 +16,7 @@ from cuvil_build.codegen.c_names import c_identifier
 from cuvil_build.codegen.checks import check_graph
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.codegen.module import emit_module, exports, units
-from cuvil_build.codegen.plan import ModulePlan, TensorSpec
+from cuvil_build.codegen.plan import Branch, Call, ModulePlan, TensorSpec
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
 from cuvil_build.memory.report import from_json
@@ -126,9 +125,9 @@ def _calls(plan: ModulePlan) -> dict[str, list[str]]:
     pending = list(plan.body)
     while pending:
         item = pending.pop()
-        for side in ("then_body", "else_body"):
-            pending += getattr(item, side, ())
-        if hasattr(item, "kernel"):
+        if isinstance(item, Branch):
+            pending += (*item.then_body, *item.else_body)
+        elif isinstance(item, Call):
             found.setdefault(plan.kernels[item.kernel].symbol, []).append(item.comment)
     return {symbol: sorted(comments) for symbol, comments in sorted(found.items())}
 
