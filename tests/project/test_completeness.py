@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from cuvil_build import catalog, paths
+from cuvil_build.cli.docs import error_classes
 from cuvil_build.cli.main import COMMANDS
 from cuvil_build.config.project import Project
-from cuvil_build.errors import CuvilError, ManyErrors, UsageMistake, error_name
+from cuvil_build.errors import CuvilError, UsageMistake, error_name
 from cuvil_build.ops.catalog import all_operators
 from cuvil_build.passes.graph_pass import GraphPass
 from cuvil_build.steps.step import StepKind
@@ -22,9 +23,6 @@ from tests.project.sources import BUILD, ROOT, parse, python_files
 
 TESTS = ROOT / "tests"
 STEP_LINES = 80
-
-# Classes that group errors; never raised themselves.
-GROUPS = {CuvilError, ManyErrors, UsageMistake}
 
 
 @cache
@@ -66,24 +64,11 @@ def steps() -> dict[str, StepKind]:
     return catalog.discover("cuvil_build.steps", "STEP")
 
 
-def errors() -> list[type[CuvilError]]:
-    """Every error class of the program, wherever it is defined."""
-    for file in python_files(BUILD):
-        if any(isinstance(node, ast.ClassDef) and node.bases for node in parse(file).body):
-            importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
-    found, todo = set(), [CuvilError]
-    while todo:
-        kind = todo.pop()
-        found.add(kind)
-        todo.extend(k for k in kind.__subclasses__() if k.__module__.startswith("cuvil_build"))
-    return sorted(found - GROUPS, key=lambda kind: kind.__name__)
-
-
 def test_operators_were_found() -> None:
     """The lists that the tests below walk are the real ones."""
     by_file = operator_files()
     assert sum(map(len, by_file.values())) == len(all_operators()) > 0
-    assert pass_files() and steps() and errors()
+    assert pass_files() and steps() and error_classes()
 
 
 @pytest.mark.parametrize("name", sorted(operator_files()))
@@ -147,7 +132,7 @@ def expected_errors() -> frozenset[str]:
     return frozenset(word for call in calls for word in re.findall(r"[A-Za-z_]+", call))
 
 
-@pytest.mark.parametrize("kind", errors(), ids=error_name)
+@pytest.mark.parametrize("kind", error_classes(), ids=error_name)
 def test_error_is_shown(kind: type[CuvilError]) -> None:
     """What a user causes has a case with its exact text; what only a broken machine or a bug of ours
     causes, and no command line can show, is at least met in a test."""
@@ -159,7 +144,7 @@ def test_error_is_shown(kind: type[CuvilError]) -> None:
     assert kind.__name__ in expected_errors(), f"neither tests/failing/{name}/ nor pytest.raises"
 
 
-@pytest.mark.parametrize("kind", errors(), ids=error_name)
+@pytest.mark.parametrize("kind", error_classes(), ids=error_name)
 def test_error_says_what_it_is_for(kind: type[CuvilError]) -> None:
     assert kind.__doc__ and kind.__doc__.endswith(".")
 
