@@ -463,6 +463,8 @@ class _Walk:
         low, high = self.bounds(gap)
         if low > 0 or (high is not None and high < 0):
             return False
+        if low == high == 0:
+            return True
         (left_low, left_high), (right_low, right_high) = self.bounds(left), self.bounds(right)
         apart = (left_high is not None and left_high < right_low) or (
             right_high is not None and right_high < left_low

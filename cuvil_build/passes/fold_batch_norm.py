@@ -160,11 +160,11 @@ def _write(
     assert old is not None
     if not np.all(affine.scale == 1):
         scaled = (weight * _along_channels(producer, weight, affine.scale)).astype(weight.dtype)
-        producer.replace_input_with(1, add_constant(model, namer, f"{old.name}.folded", scaled))
+        producer.replace_input_with(1, add_constant(model, namer, f"{old.name}_folded", scaled))
     shifted = (bias.astype(np.float64) * affine.scale + affine.shift).astype(weight.dtype)
     if len(producer.inputs) < 3:
         producer.resize_inputs(3)
-    producer.replace_input_with(2, add_constant(model, namer, f"{old.name}.bias", shifted))
+    producer.replace_input_with(2, add_constant(model, namer, f"{old.name}_bias", shifted))
 
 
 def _along_channels(producer: ir.Node, weight: Array, scale: Array) -> Array:

@@ -17,6 +17,7 @@ from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import IR_VERSION
 from cuvil_build.cuir.traverse import graphs_within, subgraphs_of
 from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.passes import eliminate_dead
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import add_constant, replace_value
 from cuvil_build.reference import ReferenceFailed, run_reference
@@ -30,7 +31,16 @@ def run(model: ir.Model) -> PassResult:
     namer = Namer(model)
     inference = infer_model(model, annotate=False)
     rewrites = [*_fold_known(model, inference, namer), *_fold_computed(model, inference, namer)]
+    eliminate_dead.run(model)
     return PassResult(model, tuple(rewrites))
+
+
+def _become_constant(model: ir.Model, namer: Namer, value: ir.Value, array: np.ndarray[Any, Any]) -> None:
+    """The constant takes over the name; the value that was computed keeps another until it is removed."""
+    constant = add_constant(model, namer, "folded", array)
+    replace_value(value, constant)
+    name, value.name = value.name, namer.value(f"{value.name}_computed")
+    constant.name = name
 
 
 # Shape arithmetic ------------------------------------------------------------------------------------------
@@ -45,7 +55,7 @@ def _fold_known(model: ir.Model, inference: Inference, namer: Namer) -> Iterable
                 array = _numbers(inference, value)
                 if array is None or value.is_graph_output() or not value.uses() or guarded:
                     continue
-                replace_value(value, add_constant(model, namer, f"{value.name}.folded", array))
+                _become_constant(model, namer, value, array)
                 yield Rewrite(f"folds {node.op_type} to a constant", (node.name or "",))
 
 
@@ -86,11 +96,10 @@ def _fold_computed(model: ir.Model, inference: Inference, namer: Namer) -> Itera
         except ReferenceFailed:
             # No engine runs it: it stays in the graph, and inference or lowering speaks of it there.
             continue
+        names = ", ".join(str(v.name) for v in frontier[:3])
+        yield Rewrite(f"computes {names}", tuple(n.name or "" for n in nodes))
         for value, array in zip(frontier, arrays):
-            replace_value(value, add_constant(model, namer, f"{value.name}.folded", array))
-        yield Rewrite(
-            f"computes {', '.join(v.name or '' for v in frontier[:3])}", tuple(n.name or "" for n in nodes)
-        )
+            _become_constant(model, namer, value, array)
 
 
 def _constant_nodes(model: ir.Model) -> list[ir.Node]:

@@ -27,7 +27,7 @@ def run(model: ir.Model) -> PassResult:
             if operand is None:
                 continue
             array = np.array(operand, dtype=np.int64)
-            node.replace_input_with(1, add_constant(model, namer, f"{node.outputs[0].name}.shape", array))
+            node.replace_input_with(1, add_constant(model, namer, f"{node.outputs[0].name}_shape", array))
             rewrites.append(Rewrite(f"gives {node.op_type} a constant shape", (node.name or "",)))
     return PassResult(model, tuple(rewrites))
 

@@ -78,9 +78,10 @@ def run_passes(
 
 def _verified(model: ir.Model, name: str, dump: Path | None) -> Inference:
     try:
+        verify(model, typed=False)
         inference = infer_model(model)
         verify(model)
-    except InvalidGraph as error:
+    except (InvalidGraph, Internal) as error:
         where = _leave(model, name, dump)
         raise Internal(f"pass '{name}' left an invalid graph: {error.message}", hint=where) from error
     return inference

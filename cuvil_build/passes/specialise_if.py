@@ -95,7 +95,7 @@ def _inline(node: ir.Node, branch: str, guards: tuple[Guard, ...], namer: Namer)
     for old, new in zip(list(node.outputs), results):
         if not can_replace(old, new):
             copy = ir.node("Identity", [new], name=namer.node(f"{node.name}_copy"))
-            copy.outputs[0].name = namer.value(f"{old.name}.copy")
+            copy.outputs[0].name = namer.value(f"{old.name}_copy")
             outer.insert_before(node, copy)
             inherit([copy], [node])
             moved.append(copy)
