@@ -98,7 +98,8 @@ def explain(layout: Layout, step: str, against: int | None = None) -> Why:
 
 def recent_keys(layout: Layout, builds: int) -> set[str]:
     """Keys of all steps of the last builds, for garbage collection."""
-    return {past.key for number in numbers(layout)[-builds:] for past in read_build(layout, number).values()}
+    last = numbers(layout)[-builds:] if builds else []
+    return {past.key for number in last for past in read_build(layout, number).values()}
 
 
 def forget_steps(layout: Layout, current: Collection[str]) -> None:

@@ -87,10 +87,11 @@ def code_files(kind: StepKind) -> list[Path]:
     """The sources of ours that the kind's results depend on."""
     if kind.code == ():
         return []
-    own = _PACKAGE / "steps" / f"{kind.name}.py"
-    shared = [_PACKAGE / "steps" / "step.py", _PACKAGE / "steps" / "artifact.py"]
-    steps = [path for path in (own, *shared) if path.exists()]
-    return sorted({*steps, *(file for part in _parts(kind) for file in _sources(part))})
+    if kind.code is not None:
+        return sorted({file for part in kind.code for file in _sources(_PACKAGE / part)})
+    skipped = ORCHESTRATION | {"steps", "data", "__pycache__"}
+    parts = [path for path in _PACKAGE.iterdir() if path.name not in skipped]
+    return sorted({*_step_files(kind), *(file for part in parts for file in _sources(part))})
 
 
 def code_digest(kind: StepKind, digests: FileDigests) -> str:
@@ -158,11 +159,11 @@ def key_of(ingredients: Mapping[str, object]) -> str:
     return digest_json(ingredients)
 
 
-def _parts(kind: StepKind) -> list[Path]:
-    if kind.code is not None:
-        return [_PACKAGE / part for part in kind.code]
-    skipped = {*ORCHESTRATION, "steps", "data", "__pycache__"}
-    return sorted(path for path in _PACKAGE.iterdir() if path.name not in skipped)
+def _step_files(kind: StepKind) -> list[Path]:
+    """The kind's own files below `steps/`, and what its worker may share with others: no other kind's."""
+    steps = _PACKAGE / "steps"
+    kinds = {path.stem for path in steps.glob("*.py")} - {"step", "artifact", "__init__", kind.name}
+    return [path for path in _sources(steps) if path.stem not in kinds]
 
 
 def _sources(part: Path) -> list[Path]:

@@ -41,8 +41,6 @@ def differences(before: Mapping[str, object], after: Mapping[str, object]) -> li
 
 
 def _walk(path: str, before: object, after: object) -> Iterator[Change]:
-    if before == after and type(before) is type(after):
-        return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted({*before, *after}):
             field = f"{path}.{name}" if path else str(name)
@@ -57,7 +55,8 @@ def _walk(path: str, before: object, after: object) -> Iterator[Change]:
         for index, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from _walk(f"{path}[{index}]", old, new)
         return
-    yield Change(path, before, after)
+    if before != after or type(before) is not type(after):  # 1 and true are equal in Python alone
+        yield Change(path, before, after)
 
 
 def _show(value: object) -> str:

@@ -102,7 +102,8 @@ def test_formatting_of_the_config_changes_no_key(toy: Toy, seed: str) -> None:
     text = toy.text("cuvil.yaml")
     models = "models:\n  a: {source: models/a.txt, tags: [small]}\n  b: {source: models/b.txt}\n"
     assert models in text
-    moved = "models:   # moved\n    b:\n        source: models/b.txt\n    a: {tags: [small], source: models/a.txt}\n"
+    b, a = "    b:\n        source: models/b.txt\n", "    a: {tags: [small], source: models/a.txt}\n"
+    moved = f"models:   # b first\n{b}{a}"
     toy.write("cuvil.yaml", text.replace(models, "") + (moved if seed == "1" else f"\n\n{moved}# end\n"))
     assert toy.plan().plan.is_done
     assert (toy.build().ran, toy.build().reused) == ((), ())

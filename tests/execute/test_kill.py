@@ -15,7 +15,13 @@ import pytest
 from tests.toy_project import Toy
 
 TOP = Path(__file__).parents[2]
-CUVIL = "from cuvil_build import api; api.STEPS = 'tests.toy_catalog'; from cuvil_build.cli.main import main; import sys; sys.exit(main())"
+CUVIL = """\
+import sys
+from cuvil_build import api
+from cuvil_build.cli.main import main
+api.STEPS = "tests.toy_catalog"
+sys.exit(main())
+"""
 
 
 def start(toy: Toy, *arguments: str) -> subprocess.Popen[str]:
@@ -42,10 +48,10 @@ def processes_of(toy: Toy) -> list[str]:
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_bytes().decode(errors="replace")
-            folder = os.readlink(path / "cwd")
+            folder = (path / "cwd").readlink()
         except OSError:
             continue
-        if str(toy.root) in words or folder == str(toy.root):
+        if str(toy.root) in words or folder == toy.root:
             found.append(words)
     return found
 
