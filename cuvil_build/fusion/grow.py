@@ -1,0 +1,203 @@
+"""Grows regions from an anchor along a chain, as far as what lies inside is read nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from cuvil_build.cuir.int_expr import product
+from cuvil_build.fusion.match import is_one_of
+from cuvil_build.fusion.pattern import Chain, ChainElement
+from cuvil_build.fusion.scope import Scope, data_operands, users
+from cuvil_build.kernel.view import is_affine_reshape
+from cuvil_build.ops.lower_graph import ALIASES
+from cuvil_build.ops.operator import Known
+
+MAX_DETOUR = 24
+"""Nodes between the place where a value forks and the place where its branches meet again."""
+MAX_NODES = 96
+"""Of one region."""
+
+
+@dataclass(slots=True)
+class Region:
+    """Nodes with one result that anything outside reads."""
+
+    anchor: ir.Node
+    nodes: dict[ir.Node, None]
+    result: ir.Value
+    refusals: list[tuple[str, tuple[ir.Node, ...]]] = field(default_factory=list)
+    """Why it ends where it ends, with the nodes that it would have had."""
+
+
+def grow(scope: Scope, chain: Chain, anchor: ir.Node) -> Region | None:
+    """The largest region around an anchor; None when it is no anchor or a required link is missing."""
+    if not _fits(scope, chain.anchor, anchor) or scope.obstacle(anchor):
+        return None
+    region = Region(anchor, {anchor: None}, anchor.outputs[0])
+    for element in chain.after:
+        before = len(region.nodes)
+        _grow_down(scope, region, element)
+        if len(region.nodes) == before and element.repeat in ("", "+"):
+            return None
+    for element in reversed(chain.before):
+        before = len(region.nodes)
+        _grow_up(scope, region, element)
+        if len(region.nodes) == before and element.repeat == "+":
+            return None
+    _trim_views(region)
+    return region
+
+
+def _fits(scope: Scope, element: ChainElement, node: ir.Node) -> bool:
+    return is_one_of(node, element.ops) or scope.kind(node) in element.kinds
+
+
+def _limit(element: ChainElement) -> int:
+    return MAX_NODES if element.repeat in ("*", "+") else 1
+
+
+# Towards users -------------------------------------------------------------------------------------------
+
+
+def _grow_down(scope: Scope, region: Region, element: ChainElement) -> None:
+    for _ in range(_limit(element)):
+        step = _next_meeting(scope, region, element)
+        if isinstance(step, str):
+            return
+        region.nodes.update(dict.fromkeys(step))
+        region.result = step[-1].outputs[0]
+
+
+def _next_meeting(scope: Scope, region: Region, element: ChainElement) -> list[ir.Node] | str:
+    """The fewest nodes after which one value is open again; else the reason why there are none."""
+    inside = dict(region.nodes)
+    added: list[ir.Node] = []
+    open_values = [region.result]
+    while len(added) < MAX_DETOUR and len(inside) < MAX_NODES:
+        outside = {u for v in open_values for u in users(v) if u not in inside}
+        candidates = [u for u in outside if u in scope.depths]
+        if not candidates or len(candidates) < len(outside):
+            return "nothing reads the result"
+        node = min(candidates, key=scope.order)
+        if not any(_fits(scope, element, u) for u in candidates):
+            return "no such node follows"
+        reason = _down_obstacle(scope, region, element, node, open_values)
+        if reason:
+            region.refusals.append((reason, (*inside, node)))
+            return reason
+        added.append(node)
+        inside[node] = None
+        still_open = [v for v in open_values if any(u not in inside for u in users(v))]
+        if not still_open:
+            return added
+        open_values = [*still_open, node.outputs[0]]
+    return "the region would be too large"
+
+
+def _down_obstacle(
+    scope: Scope, region: Region, element: ChainElement, node: ir.Node, open_values: list[ir.Value]
+) -> str:
+    for value in open_values:
+        if value.is_graph_output():
+            return f"value '{value.name}' is an output of its graph"
+    if not _fits(scope, element, node):
+        read = next(v for v in open_values if node in users(v))
+        return f"value '{read.name}' is read by node '{node.name}' ({node.op_type}) too"
+    if node.graph is not region.anchor.graph:
+        return f"node '{node.name}' lies in another graph"
+    reason = scope.obstacle(node)
+    if reason:
+        return reason
+    source = next(v for v in open_values if node in users(v))
+    return _shape_obstacle(scope, node, source, open_values)
+
+
+def _shape_obstacle(scope: Scope, node: ir.Node, source: ir.Value, open_values: list[ir.Value]) -> str:
+    before, after = scope.known(source), scope.known(node.outputs[0])
+    if scope.kind(node) == "view":
+        if node.inputs[0] not in open_values:
+            return f"value '{source.name}' decides the shape of '{node.outputs[0].name}'"
+        return _view_obstacle(node, before, after)
+    if scope.kind(node) == "map" and before.shape != after.shape:
+        return f"node '{node.name}' spreads '{source.name}' over a larger shape"
+    return ""
+
+
+def _view_obstacle(node: ir.Node, before: Known, after: Known) -> str:
+    if product(before.shape) != product(after.shape):
+        return f"node '{node.name}' does not keep all elements"
+    if node.op_type in ALIASES and not is_affine_reshape(before.shape, after.shape):
+        return f"node '{node.name}' mixes dims in a way that is not affine"
+    return ""
+
+
+# Towards operands ----------------------------------------------------------------------------------------
+
+
+def _grow_up(scope: Scope, region: Region, element: ChainElement) -> None:
+    shape = _iterated_shape(scope, region.anchor)
+    for _ in range(_limit(element)):
+        makers = {v.producer() for node in region.nodes for v in data_operands(scope, node)}
+        candidates = [m for m in makers if m is not None and m not in region.nodes and _fits(scope, element, m)]
+        candidates = [m for m in candidates if m in scope.depths and m.graph is region.anchor.graph]
+        candidates.sort(key=scope.order, reverse=True)
+        reasons = {node: _up_obstacle(scope, region, node, shape) for node in candidates}
+        fitting = next((node for node in candidates if not reasons[node]), None)
+        if fitting is None or len(region.nodes) >= MAX_NODES:
+            region.refusals += [(reason, (node, *region.nodes)) for node, reason in reasons.items() if reason]
+            return
+        region.nodes[fitting] = None
+
+
+def _iterated_shape(scope: Scope, anchor: ir.Node) -> Known:
+    """What a map before the anchor must have the shape of, so that no element is computed twice."""
+    first = anchor.inputs[0]
+    assert first is not None
+    return scope.known(anchor.outputs[0] if scope.kind(anchor) == "map" else first)
+
+
+def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> str:
+    reason = scope.obstacle(node)
+    if reason:
+        return reason
+    value = node.outputs[0]
+    if value.is_graph_output():
+        return f"value '{value.name}' is an output of its graph"
+    others = [u for u in users(value) if u not in region.nodes]
+    if others:
+        return f"value '{value.name}' is read by node '{min(str(u.name) for u in others)}' too"
+    known = scope.known(value)
+    if scope.kind(node) == "view":
+        source = node.inputs[0]
+        assert source is not None
+        return _view_obstacle(node, scope.known(source), known)
+    if known.shape != wanted.shape:
+        return f"node '{node.name}' would be computed more than once for each of its elements"
+    return ""
+
+
+# Views at the rim ----------------------------------------------------------------------------------------
+
+
+def _trim_views(region: Region) -> None:
+    """Reshapes at the rim are free as they are: the region ends at the view that moves data."""
+    while region.result.producer() is not region.anchor:
+        last = region.result.producer()
+        assert last is not None and last.inputs[0] is not None
+        if last.op_type not in ALIASES or last.domain != "":
+            break
+        del region.nodes[last]
+        region.result = last.inputs[0]
+    trimmed = True
+    while trimmed:
+        trimmed = False
+        for node in list(region.nodes):
+            if node is region.anchor or node.op_type not in ALIASES or node.domain != "":
+                continue
+            source = node.inputs[0]
+            if source is not None and source.producer() not in region.nodes:
+                del region.nodes[node]
+                trimmed = True
+

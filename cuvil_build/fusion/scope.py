@@ -1,0 +1,113 @@
+"""A model as the rule engine looks at it: an order that no text order decides, users, and who is spoken for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from cuvil_build.cuir.opset import FUSED_DOMAIN
+from cuvil_build.cuir.traverse import graphs_within, operands, subgraphs_of
+from cuvil_build.fusion.facts import Facts
+from cuvil_build.ops import catalog
+from cuvil_build.ops.infer import Inference, is_shape_operand, needed_nodes
+from cuvil_build.ops.operator import Known, Operator
+
+Order = tuple[int, str]
+
+
+@dataclass(slots=True)
+class Scope:
+    model: ir.Model
+    inference: Inference
+    facts: Facts
+    needed: set[ir.Node]
+    depths: dict[ir.Node, int]
+    sources: dict[ir.Node, int] = field(default_factory=dict)
+    """Bits of the rules that made a node."""
+
+    @staticmethod
+    def of(model: ir.Model, inference: Inference, sources: dict[ir.Node, int] | None = None) -> Scope:
+        needed = needed_nodes(model, inference)
+        return Scope(model, inference, Facts(inference), needed, _depths(model.graph), dict(sources or {}))
+
+    def known(self, value: ir.Value) -> Known:
+        return self.facts.known(value)
+
+    def order(self, node: ir.Node) -> Order:
+        """Operands first; nodes of the same depth by name of their result."""
+        return self.depths[node], node.outputs[0].name or ""
+
+    def nodes(self) -> list[ir.Node]:
+        """All nodes that compute something, deepest first."""
+        found = [n for graph in graphs_within(self.model.graph) for n in graph if n in self.needed]
+        return sorted(found, key=self.order, reverse=True)
+
+    def operator(self, node: ir.Node) -> Operator | None:
+        return catalog.find(node.domain, node.op_type)
+
+    def kind(self, node: ir.Node) -> str:
+        operator = self.operator(node)
+        return operator.kind if operator is not None else ""
+
+    def obstacle(self, node: ir.Node) -> str:
+        """Why a node can't be part of any region; empty when it can."""
+        if node.domain == FUSED_DOMAIN:
+            return f"node '{node.name}' is part of another region"
+        operator = self.operator(node)
+        if operator is None or operator.lower is None or subgraphs_of(node):
+            return f"no kernel for {node.op_type}"
+        if node not in self.needed:
+            return f"node '{node.name}' only computes shapes"
+        if any(is_read(v) for v in node.outputs[1:]):
+            return f"node '{node.name}' has more than one result"
+        known = self.inference.known.get(node.outputs[0])
+        if known is None or known.contents is not None:
+            return f"node '{node.name}' is known when the model is built"
+        return self._dtype_obstacle(node, operator)
+
+    def _dtype_obstacle(self, node: ir.Node, operator: Operator) -> str:
+        first = next((v for v in node.inputs if v is not None), None)
+        if first is None or "any" in operator.dtypes:
+            return ""
+        dtype = self.known(first).dtype.name
+        return "" if dtype in operator.dtypes else f"no kernel for {node.op_type} on {dtype}"
+
+    def adopt(self, new: ir.Node, old: Iterable[ir.Node]) -> None:
+        """A node that takes the place of others."""
+        gone = list(old)
+        self.depths[new] = max(self.depths[n] for n in gone)
+        self.needed.difference_update(gone)
+        self.needed.add(new)
+
+
+def is_read(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+def users(value: ir.Value) -> list[ir.Node]:
+    """Nodes of all levels that read the value, each once."""
+    return list(dict.fromkeys(node for node, _ in value.uses()))
+
+
+def data_operands(scope: Scope, node: ir.Node) -> Iterator[ir.Value]:
+    """Operands whose elements the node's kernel reads."""
+    for index, value in enumerate(node.inputs):
+        if value is not None and not is_shape_operand(node, index, scope.inference.known.get(value)):
+            yield value
+
+
+def _depths(graph: ir.Graph) -> dict[ir.Node, int]:
+    """The longest path from an input or initializer to each node."""
+    found: dict[ir.Node, int] = {}
+
+    def walk(inner: ir.Graph) -> None:
+        for node in inner:
+            makers = [v.producer() for v in operands(node)]
+            found[node] = 1 + max((found.get(m, 0) for m in makers if m is not None), default=0)
+            for _, body in subgraphs_of(node):
+                walk(body)
+
+    walk(graph)
+    return found
