@@ -286,7 +286,9 @@ class Draft:
 
     # Emission ------------------------------------------------------------------------------------
 
-    def emit(self, target: Buffer, offset: Index, fresh: Callable[[str], str], nodes: tuple[str, ...]) -> Nest:
+    def emit(
+        self, target: Buffer, offset: Index, fresh: Callable[[str], str], nodes: tuple[str, ...]
+    ) -> Nest:
         """The nest, once there are no misfits."""
         stages: list[Stage] = []
         done: dict[Key, Buffer] = {}

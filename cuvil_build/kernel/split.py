@@ -1,4 +1,4 @@
-"""Makes index expressions affine: simplifies divisions by the extents of loop variables, finds axes to split."""
+"""Makes index expressions affine: resolves divisions by the extents of loops, finds axes to split."""
 
 from __future__ import annotations
 

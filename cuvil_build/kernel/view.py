@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,9 @@ def computed(dtype: DType, shape: Sequence[IntExpr], function: Callable[[Index],
     return View(dtype, tuple(shape), at)
 
 
-def of_buffer(buffer: Buffer, contents: NDArray[Any] | None = None, constant: NDArray[Any] | None = None) -> View:
+def of_buffer(
+    buffer: Buffer, contents: NDArray[Any] | None = None, constant: NDArray[Any] | None = None
+) -> View:
     return View(buffer.dtype, buffer.shape, lambda index: Load(buffer, index), buffer, contents, constant)
 
 
@@ -121,6 +123,26 @@ def expand(view: View, shape: Sequence[IntExpr]) -> View:
     return reindex(view, shape, remap)
 
 
+def concatenate(pieces: Sequence[View], axis: int, shape: Sequence[IntExpr]) -> View:
+    """Views one after the other; stored piece by piece, chosen by conditions where it is read."""
+    starts = [ZERO]
+    for piece in pieces[:-1]:
+        starts.append(starts[-1] + piece.shape[axis])
+    dtype = pieces[0].dtype
+
+    def at(index: Index) -> Expr:
+        chosen: Expr = Const(_scalar(0, dtype), dtype)
+        for piece, start in reversed(list(zip(pieces, starts))):
+            inner = tuple(i - start if d == axis else i for d, i in enumerate(index))
+            condition = (ZERO, inner[axis], piece.shape[axis])
+            chosen = within([condition], piece.at(inner), chosen)
+        return chosen
+
+    offsets = [tuple(start if d == axis else ZERO for d in range(len(shape))) for start in starts]
+    parts = tuple(Part(offset, piece) for offset, piece in zip(offsets, pieces))
+    return replace(computed(dtype, shape, at), parts=parts)
+
+
 def reshape(view: View, shape: Sequence[IntExpr]) -> View:
     """Row-major reshape, group by group: splitting dims stays affine, merging them divides."""
     target = tuple(shape)
@@ -149,7 +171,9 @@ def reshape_groups(source: Shape, target: Shape) -> list[tuple[list[int], list[i
     groups: list[tuple[list[int], list[int]]] = []
     start = stop = 0
     while start < len(source_dims) or stop < len(target_dims):
-        ends = _shortest_match([source[d] for d in source_dims[start:]], [target[d] for d in target_dims[stop:]])
+        ends = _shortest_match(
+            [source[d] for d in source_dims[start:]], [target[d] for d in target_dims[stop:]]
+        )
         groups.append((source_dims[start : start + ends[0]], target_dims[stop : stop + ends[1]]))
         start, stop = start + ends[0], stop + ends[1]
     return groups

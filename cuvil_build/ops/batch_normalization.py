@@ -56,9 +56,7 @@ def per_channel(values: View, x: View) -> View:
     return reindex(values, x.shape, lambda index: (index[1],))
 
 
-def infer_instance(
-    ctx: InferContext, x: Known, scale: Known, bias: Known, *, epsilon: float = 1e-5
-) -> Known:
+def infer_instance(ctx: InferContext, x: Known, scale: Known, bias: Known, *, epsilon: float = 1e-5) -> Known:
     for known in (scale, bias):
         ctx.require_equal(known.shape[0], x.shape[1], "channels of InstanceNormalization")
     return Known(x.dtype, x.shape)

@@ -40,7 +40,9 @@ def _row(
     return Operator(name, _infer(result), lower, dtypes=dtypes, evaluate=evaluate)
 
 
-def _variadic(name: str, function: str, dtypes: tuple[str, ...], evaluate: Evaluate | None = None) -> Operator:
+def _variadic(
+    name: str, function: str, dtypes: tuple[str, ...], evaluate: Evaluate | None = None
+) -> Operator:
     def infer(ctx: InferContext, *operands: Known) -> Known:
         if not operands:
             raise InvalidModel(f"{name} has no operands")
@@ -137,9 +139,7 @@ OPS = (
     _row("BitwiseOr", "bitor", INTS),
     _row("BitwiseXor", "bitxor", INTS),
     _row("Div", "div", NUMBERS, evaluate=elementwise(quotient)),
-    _row(
-        "Equal", "eq", (*NUMBERS, "bool"), BOOL, elementwise(lambda ctx, a, b: truth(ctx.is_equal(a, b)))
-    ),
+    _row("Equal", "eq", (*NUMBERS, "bool"), BOOL, elementwise(lambda ctx, a, b: truth(ctx.is_equal(a, b)))),
     _row("Greater", "gt", NUMBERS, BOOL, elementwise(lambda ctx, a, b: truth(is_less(ctx, b, a)))),
     _row("GreaterOrEqual", "ge", NUMBERS, BOOL, elementwise(_not_less)),
     _row("Less", "lt", NUMBERS, BOOL, elementwise(lambda ctx, a, b: truth(is_less(ctx, a, b)))),

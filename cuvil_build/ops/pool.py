@@ -25,9 +25,7 @@ def _infer(ctx: InferContext, x: Known, found: Sequence[Window]) -> Known:
     return Known(x.dtype, (*x.shape[:2], *(v.output for v in found)))
 
 
-def _pool(
-    build: NestBuilder, x: View, found: Sequence[Window], kind: str, neutral: int | float
-) -> View:
+def _pool(build: NestBuilder, x: View, found: Sequence[Window], kind: str, neutral: int | float) -> View:
     outside = Const(neutral, x.dtype)
 
     def body(index: Index, loops: Index) -> Expr:

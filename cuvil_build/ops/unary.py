@@ -135,7 +135,9 @@ def _row(
     def infer(ctx: InferContext, x: Known, **attributes: Any) -> Known:
         unknown = sorted(attributes.keys() - known.keys())
         if unknown:
-            raise UnsupportedAttribute(f"{name} has no attribute '{unknown[0]}'", hint=nearest(unknown[0], known))
+            raise UnsupportedAttribute(
+                f"{name} has no attribute '{unknown[0]}'", hint=nearest(unknown[0], known)
+            )
         return Known(result or x.dtype, x.shape)
 
     def lower(build: NestBuilder, x: View, **attributes: Any) -> View:

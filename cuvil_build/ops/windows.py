@@ -65,7 +65,11 @@ def windows(
     steps = list(strides or [1] * rank)
     spread = list(dilations or [1] * rank)
     explicit = list(pads or [0] * (2 * rank))
-    for name, values, want in (("strides", steps, rank), ("dilations", spread, rank), ("pads", explicit, 2 * rank)):
+    for name, values, want in (
+        ("strides", steps, rank),
+        ("dilations", spread, rank),
+        ("pads", explicit, 2 * rank),
+    ):
         if len(values) != want:
             raise ShapeMismatch(f"{name} {values} has {len(values)} entries, {rank} spatial axes need {want}")
     found: list[Window] = []
@@ -83,7 +87,9 @@ def require_room(ctx: InferContext, found: Sequence[Window]) -> None:
         ctx.require_at_most(IntExpr.of(window.reach), room, f"the window on spatial axis {axis}")
 
 
-def _automatic(mode: str, extent: IntExpr, kernel: int, stride: int, dilation: int) -> tuple[IntExpr, IntExpr]:
+def _automatic(
+    mode: str, extent: IntExpr, kernel: int, stride: int, dilation: int
+) -> tuple[IntExpr, IntExpr]:
     if mode == "VALID":
         return ZERO, ZERO
     if mode not in ("SAME_UPPER", "SAME_LOWER"):

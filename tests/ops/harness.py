@@ -123,7 +123,12 @@ def lower_case(node: ir.Node, known: Mapping[str, Known], outputs: int) -> Lower
     operands = [v.name or "" if v is not None else "" for v in node.inputs]
     results = [v.name or "" for v in node.outputs]
     record = RegionNode(
-        node.name or node.op_type, node.op_type, tuple(operands), tuple(results), attributes_of(node), node.domain
+        node.name or node.op_type,
+        node.op_type,
+        tuple(operands),
+        tuple(results),
+        attributes_of(node),
+        node.domain,
     )
     inputs = [(name, buffer_of(name, known[name], INPUT)) for name in dict.fromkeys(operands) if name]
     made = [(name, buffer_of(name, known[name], OUTPUT)) for name in results[:outputs]]
@@ -165,7 +170,12 @@ def _model(case: Case) -> onnx.ModelProto:
     operands = ["" if a is None else f"x{n}" for n, a in enumerate(case.inputs)]
     attributes = dict(case.attributes)
     node = helper.make_node(
-        case.op, operands, [f"y{n}" for n in range(case.outputs)], name="node", domain=case.domain, **attributes
+        case.op,
+        operands,
+        [f"y{n}" for n in range(case.outputs)],
+        name="node",
+        domain=case.domain,
+        **attributes,
     )
     given = [(n, a) for n, a in enumerate(case.inputs) if a is not None]
     inputs = [

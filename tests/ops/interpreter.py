@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within
+from cuvil_build.kernel.expr import Buffer, Cast, Const, Expr, IndexValue, Load, Within
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.nest import Axis, Nest, Stage
 
@@ -122,7 +122,7 @@ class _Run:
         self.memo: dict[int, Any] = {}
         value = np.broadcast_to(self._value(stage.value), shape).astype(stage.target.dtype.numpy)
         index = [np.broadcast_to(np.asarray(self._int(i)), shape) for i in stage.index]
-        target = self.memory[stage.target.name]if stage.target.role != "temp" else temps[stage.target.name]
+        target = self.memory[stage.target.name] if stage.target.role != "temp" else temps[stage.target.name]
         if stage.target.role == "temp":
             index = [*(np.broadcast_to(o, shape) for o in self.outer), *index]
         for dim, entry in enumerate(index):

@@ -1,0 +1,118 @@
+"""Gather whole slices, or single elements, by index."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cuvil_build.cuir.dtypes import INT64
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.errors import NotYet, ShapeMismatch
+from cuvil_build.kernel.builder import Index, NestBuilder, View
+from cuvil_build.kernel.expr import Expr, Load
+from cuvil_build.kernel.view import integer, reindex
+from cuvil_build.ops.contents import Contents
+from cuvil_build.ops.operator import InferContext, Known, Operator
+from cuvil_build.ops.scalar import add, call, cast, select
+from cuvil_build.ops.shapes import ANY, normal_axis
+
+
+def infer(ctx: InferContext, data: Known, indices: Known, *, axis: int = 0) -> Known:
+    along = normal_axis(axis, data.rank)
+    return Known(data.dtype, (*data.shape[:along], *indices.shape, *data.shape[along + 1 :]))
+
+
+def lower(build: NestBuilder, data: View, indices: View, *, axis: int = 0) -> View:
+    along = normal_axis(axis, data.rank)
+    after = along + indices.rank
+    shape = build.results[0][1]
+    single = _single(indices)
+    if single is not None:
+        position = single + data.shape[along] if (build.low(single) or 0) < 0 else single
+        return reindex(data, shape, lambda index: (*index[:along], position, *index[after:]))
+    source = build.materialise(data)
+    assert source.buffer is not None
+    buffer = source.buffer
+
+    def at(index: Index) -> Expr:
+        position = wrapped(indices.at(index[along:after]), data.shape[along])
+        return Load(buffer, (*index[:along], position, *index[after:]))
+
+    return build.compute(shape, data.dtype, at)
+
+
+def evaluate(ctx: InferContext, data: Contents, indices: Contents, *, axis: int = 0) -> Contents | None:
+    values = [IntExpr.of(v) for v in indices.reshape(-1)]
+    if not all(v.is_static for v in values):
+        return None
+    extent = data.shape[axis]
+    if any(not -extent <= v.value < extent for v in values):
+        raise ShapeMismatch(f"Gather takes element {values[0]} of an axis of {extent}")
+    picked = np.asarray([v.value for v in values], dtype=np.int64).reshape(indices.shape)
+    return np.asarray(np.take(data, picked, axis=axis), dtype=object)
+
+
+def wrapped(position: Expr, extent: IntExpr) -> Expr:
+    """An index that counts from the end when it is negative."""
+    wide = cast(position, INT64)
+    return select(call("lt", wide, 0), add(wide, integer(extent, INT64)), wide)
+
+
+def infer_elements(ctx: InferContext, data: Known, indices: Known, *, axis: int = 0) -> Known:
+    normal_axis(axis, data.rank)
+    if data.rank != indices.rank:
+        raise ShapeMismatch(f"GatherElements of ranks {data.rank} and {indices.rank}")
+    return Known(data.dtype, indices.shape)
+
+
+def lower_elements(build: NestBuilder, data: View, indices: View, *, axis: int = 0) -> View:
+    along = normal_axis(axis, data.rank)
+    source = build.materialise(data)
+    assert source.buffer is not None
+    buffer = source.buffer
+
+    def at(index: Index) -> Expr:
+        position = wrapped(indices.at(index), data.shape[along])
+        return Load(buffer, (*index[:along], position, *index[along + 1 :]))
+
+    return build.compute(indices.shape, data.dtype, at)
+
+
+def infer_nd(ctx: InferContext, data: Known, indices: Known, *, batch_dims: int = 0) -> Known:
+    depth = indices.shape[-1]
+    if not depth.is_static:
+        raise NotYet(f"GatherND with indices of {depth} entries")
+    for axis in range(batch_dims):
+        ctx.require_equal(data.shape[axis], indices.shape[axis], f"GatherND, axis {axis}")
+    return Known(data.dtype, (*indices.shape[:-1], *data.shape[batch_dims + depth.value :]))
+
+
+def lower_nd(build: NestBuilder, data: View, indices: View, *, batch_dims: int = 0) -> View:
+    depth, lead = indices.shape[-1].value, indices.rank - 1
+    source = build.materialise(data)
+    assert source.buffer is not None
+    buffer = source.buffer
+
+    def at(index: Index) -> Expr:
+        entries = [
+            wrapped(indices.at((*index[:lead], IntExpr.of(k))), data.shape[batch_dims + k])
+            for k in range(depth)
+        ]
+        return Load(buffer, (*index[:batch_dims], *entries, *index[lead:]))
+
+    return build.compute(build.results[0][1], data.dtype, at)
+
+
+def _single(indices: View) -> IntExpr | None:
+    """The one index, where it is known."""
+    if indices.contents is not None and indices.contents.size == 1:
+        return IntExpr.of(indices.contents.reshape(-1)[0])
+    if indices.constant is not None and indices.constant.size == 1:
+        return IntExpr.of(int(indices.constant.reshape(-1)[0]))
+    return None
+
+
+OPS = (
+    Operator("Gather", infer, lower, kind="gather", dtypes=ANY, evaluate=evaluate),
+    Operator("GatherElements", infer_elements, lower_elements, kind="gather", dtypes=ANY),
+    Operator("GatherND", infer_nd, lower_nd, kind="gather", dtypes=ANY),
+)
