@@ -19,6 +19,7 @@ from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.ops.infer import attributes_of, infer_model
 from cuvil_build.ops.lowering import RegionNode, lower_region
 from cuvil_build.ops.operator import Known
+from cuvil_build.reference import run_reference
 
 from .interpreter import run_region
 
@@ -39,6 +40,10 @@ class Case:
     domain: str = ""
     same_as: Sequence[tuple[tuple[int, int], tuple[int, int]]] = ()
     """Pairs of (operand, axis) that share a symbol."""
+
+    def __post_init__(self) -> None:
+        arrays = [None if a is None else np.asarray(a) for a in self.inputs]
+        object.__setattr__(self, "inputs", arrays)
 
     def __str__(self) -> str:
         shapes = ",".join("-" if a is None else "x".join(map(str, a.shape)) or "()" for a in self.inputs)
@@ -64,15 +69,8 @@ def check(case: Case, *, tolerance: float = 2e-6) -> LoweredRegion:
 
 
 def reference(case: Case) -> list[np.ndarray]:
-    import onnxruntime as ort
-
-    proto = _model(case)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     feeds = {f"x{n}": a for n, a in enumerate(case.inputs) if a is not None and n not in case.constants}
-    return [np.asarray(v) for v in session.run(None, feeds)]
+    return [np.asarray(v) for v in run_reference(_model(case), feeds).outputs.values()]
 
 
 def check_one(case: Case, wanted: Sequence[np.ndarray], *, free: bool, tolerance: float) -> LoweredRegion:

@@ -142,7 +142,8 @@ class _Run:
             raise AssertionError("reductions combine into temps")
         wide = target.astype(np.float64) if target.dtype.kind == "f" else target.copy()
         wide[...] = neutral
-        combine.at(wide, tuple(index), value)
+        first = np.zeros(shape, dtype=np.int64)
+        combine.at(wide[None], (first, *index), value)
         target[...] = wide
 
     def _int(self, expr: IntExpr) -> Any:
