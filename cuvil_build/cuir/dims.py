@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from cuvil_build.cuir.int_expr import Bounds, IntExpr, Symbol
+from cuvil_build.cuir.int_expr import Atom, Bounds, Call, IntExpr, Symbol, maximum, minimum
 
 DIMS_KEY = "cuvil.dims"
 
@@ -79,20 +79,69 @@ def write_dims(model: ir.Model, dims: Mapping[str, FreeDim]) -> None:
     model.metadata_props[DIMS_KEY] = json.dumps(rows, separators=(",", ":"))
 
 
+LARGEST = 1 << 48
+"""No dim of a tensor that exists is larger: what an unbounded dim is taken for where a minimum is decided."""
+
+
 class Canonical:
-    """One spelling for expressions that are equal because dims are multiples of a number.
+    """One spelling for expressions that are equal because of what is known of the dims.
 
     With `h` a multiple of 32, `(h - 1) // 2 + 1` becomes `h // 2`, and `4 * ((h - 1) // 4 + 1)` becomes `h`.
+    With `h` at most 100, `min(h, 200)` becomes `h`.
     """
 
     def __init__(self, dims: Mapping[str, FreeDim]) -> None:
         self._multiples = {n: d.spec.multiple_of for n, d in dims.items() if d.spec.multiple_of > 1}
+        self._bounds: dict[str, Bounds] = {
+            n: (d.spec.minimum, LARGEST if d.spec.maximum is None else d.spec.maximum)
+            for n, d in dims.items()
+        }
+        self._seen: dict[IntExpr, IntExpr] = {}
 
     def __call__(self, expr: IntExpr) -> IntExpr:
-        present = sorted(expr.symbols() & self._multiples.keys())
-        for name in present:
-            expr = self._respell(expr, name, self._multiples[name])
-        return expr
+        if expr.is_static:
+            return expr
+        found = self._seen.get(expr)
+        if found is None:
+            found = self._decided(expr)
+            for name in sorted(found.symbols() & self._multiples.keys()):
+                found = self._respell(found, name, self._multiples[name])
+            self._seen[expr] = self._seen[found] = found
+        return found
+
+    def _decided(self, expr: IntExpr) -> IntExpr:
+        """Without minima and maxima that come out the same for all sizes."""
+        if not any(isinstance(atom, Call) for atom in expr.atoms()):
+            return expr
+        total = IntExpr.of(0)
+        for monomial, number in expr.terms:
+            product = IntExpr.of(number)
+            for atom, power in monomial:
+                factor = self._decided_atom(atom)
+                for _ in range(power):
+                    product = product * factor
+            total = total + product
+        return total
+
+    def _decided_atom(self, atom: Atom) -> IntExpr:
+        if isinstance(atom, Symbol):
+            return IntExpr.of(atom.name)
+        args = [self._decided(arg) for arg in atom.args]
+        if atom.function in ("floordiv", "mod"):
+            return args[0] // args[1] if atom.function == "floordiv" else args[0] % args[1]
+        smaller = atom.function == "min"
+        kept: list[IntExpr] = []
+        for arg in args:
+            if any(self._decides(other, arg, smaller) for other in kept):
+                continue
+            kept = [other for other in kept if not self._decides(arg, other, smaller)]
+            kept.append(arg)
+        return minimum(*kept) if smaller else maximum(*kept)
+
+    def _decides(self, left: IntExpr, right: IntExpr, smaller: bool) -> bool:
+        """Whether `left` is never above `right`, or never below it."""
+        gap = (right - left if smaller else left - right).bounds(self._bounds)
+        return gap is not None and gap[0] >= 0
 
     def _respell(self, expr: IntExpr, name: str, multiple: int) -> IntExpr:
         unit = Symbol(f"{name}__unit")

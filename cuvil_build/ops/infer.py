@@ -647,7 +647,7 @@ def _data_operands(
     ]
     for name in sorted(node.attributes):
         if node.attributes[name].type == ir.AttributeType.GRAPH:
-            read += node.attributes[name].as_graph().outputs
+            read += list(node.attributes[name].as_graph().outputs)
     return read
 
 

@@ -69,17 +69,18 @@ def run_passes(
         before = model.clone() if check is not None else None
         result = graph_pass.run(model)
         model = result.graph
-        inference = _verified(model, name, dump)
+        unchanged = None if result.rewrites or not inference.known else inference
+        inference = _verified(model, name, dump, unchanged)
         rewrites += [(name, rewrite) for rewrite in result.rewrites]
         if check is not None and before is not None and result.rewrites:
             _checked(check, name, before, model, dump)
     return PipelineResult(model, tuple(rewrites), inference)
 
 
-def _verified(model: ir.Model, name: str, dump: Path | None) -> Inference:
+def _verified(model: ir.Model, name: str, dump: Path | None, known: Inference | None) -> Inference:
     try:
         verify(model, typed=False)
-        inference = infer_model(model)
+        inference = infer_model(model) if known is None else known
         verify(model)
     except (InvalidGraph, Internal) as error:
         where = _leave(model, name, dump)

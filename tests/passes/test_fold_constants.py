@@ -46,7 +46,8 @@ def test_pieces_of_one_table_are_folded_together() -> None:
                y = Gather(s, i)"""
     model = parse_model(
         f"""agraph (int64[N] i) => (float[N,4] y)
-        <float[1] table = {{1}}, int64[1] z = {{0}}, int64[1] h = {{250}}, int64[1] f = {{500}}> {{ {nodes} }}"""
+        <float[1] table = {{1}}, int64[1] z = {{0}}, int64[1] h = {{250}}, int64[1] f = {{500}}>
+        {{ {nodes} }}"""
     )
     array = np.arange(2000, dtype=np.float32).reshape(500, 4)
     value = model.graph.initializers["table"]
