@@ -13,6 +13,7 @@ class Teller:
         self._progress = progress
         self._over = 0
         self.finished: events.Finished | None = None
+        self.seconds: dict[str, float] = {}
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.Planned):
@@ -21,6 +22,7 @@ class Teller:
             self._progress.start_step(event.title)
         elif isinstance(event, events.Ended):
             self._over += 1
+            self.seconds[event.step] = event.seconds
             self._progress.end_step(event.title, event.status, event.seconds)
         elif isinstance(event, events.Note):
             self._progress.note(event.text)

@@ -34,7 +34,9 @@ class Options:
 
     @property
     def job_count(self) -> int:
-        return self.jobs or len(os.sched_getaffinity(0))
+        if self.jobs:
+            return self.jobs
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)

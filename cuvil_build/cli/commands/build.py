@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -55,13 +57,12 @@ def _build_with_progress(
     for failure in result.failures:
         console.print_note(failure.error)
         console.print_note(f"  log: {failure.log}")
-    _summarize(project, result, teller.finished, verbose)
+    _summarize(project, result, teller, verbose)
     return result
 
 
-def _summarize(
-    project: Project, result: BuildResult, finished: events.Finished | None, verbose: bool
-) -> None:
+def _summarize(project: Project, result: BuildResult, teller: Teller, verbose: bool) -> None:
+    finished = teller.finished
     assert finished is not None
     count = len({name for node in result.plan.dag for name in node.variants})
     if result.ok and not result.ran and not result.reused:
@@ -69,25 +70,43 @@ def _summarize(
         return
     if result.ran or result.failures:
         path = CriticalPath(finished.critical_path, finished.critical_seconds)
-        _print_critical_path(path, result, verbose)
-    for node in result.plan.dag:
-        if node.delivers and node.id in {*result.ran, *result.reused}:
-            for output in node.outputs.values():
-                console.print_line(f"built {', '.join(node.variants)}: {output.rstrip('/')}")
+        _print_critical_path(path, result, teller.seconds if verbose else None)
+    rows = _delivered(project, result)
+    if rows:
+        console.print_table(("built", "on", "error", "tolerance", "accuracy"), rows)
     failed = f", {len(result.failures)} failed" if result.failures else ""
     console.print_line(
         f"{len(result.ran)} steps run, {len(result.reused)} from the store{failed}, {result.seconds:.1f} s"
     )
 
 
-def _print_critical_path(path: CriticalPath, result: BuildResult, verbose: bool) -> None:
+def _delivered(project: Project, result: BuildResult) -> list[tuple[str, ...]]:
+    """What was built or put in place, with what its manifest says was measured."""
+    rows = []
+    for node in result.plan.dag:
+        if node.delivers and node.id in {*result.ran, *result.reused}:
+            for folder in node.outputs.values():
+                measured = _verification(project.root / folder / "manifest.json")
+                figures = (str(measured.get(name, "")) for name in ("error", "tolerance", "accuracy"))
+                rows.append((folder.rstrip("/"), ", ".join(measured.get("runners", ())), *figures))
+    return rows
+
+
+def _verification(manifest: Path) -> dict[str, Any]:
+    found = json.loads(manifest.read_bytes()).get("verification", {}) if manifest.exists() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _print_critical_path(
+    path: CriticalPath, result: BuildResult, seconds: Mapping[str, float] | None
+) -> None:
     trace = f"trace: .cuvil/builds/{result.build}/trace.json"
-    if not verbose:
+    if seconds is None:
         ends = " -> ".join(dict.fromkeys([*path.steps[:1], *path.steps[-1:]]))
         console.print_line(f"critical path {path.seconds:.1f} s, {len(path.steps)} steps: {ends} ({trace})")
         return
     console.print_line(f"critical path {path.seconds:.1f} s ({trace})")
-    console.print_table(("step",), [(step,) for step in path.steps])
+    console.print_table(("step", "seconds"), [(step, f"{seconds[step]:.1f}") for step in path.steps])
 
 
 def _print_json(event: events.Event) -> None:
