@@ -57,3 +57,24 @@ def test_nothing_generated_is_committed() -> None:
     assert built == []
     large = [str(f.relative_to(ROOT)) for f in texts() if f.stat().st_size > 200_000]
     assert large == []
+
+
+def test_links_of_documents_lead_somewhere() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}: {link}"
+        for file in texts()
+        if file.suffix == ".md"
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text(encoding="utf-8"))
+        if not (file.parent / link).exists()
+    ]
+    assert wrong == []
+
+
+def test_readme_has_the_two_commands_and_ci_runs_the_second() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    commands = [line for line in readme if line.startswith("python3 -m venv ")]
+    assert len(commands) == 2
+    assert "cuvil build -C recipes/quickstart" in commands[0]
+    assert "[test]" in commands[1] and commands[1].endswith("/bin/pytest")
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "README.md" in ci and "pytest" not in re.sub(r".*(?:readme|install)=.*", "", ci)
