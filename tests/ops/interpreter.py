@@ -199,8 +199,10 @@ class _Run:
         safe = []
         for dim, entry in enumerate(arrays):
             inside = (entry >= 0) & (entry < source.shape[dim])
-            assert bool(np.all(inside | ~guard)), f"load of {expr.buffer.name} is out of bounds in axis {dim}"
-            safe.append(np.where(guard, entry, 0))
+            assert 0 in self.shape or bool(np.all(inside | ~guard)), (
+                f"load of {expr.buffer.name} is out of bounds in axis {dim}"
+            )
+            safe.append(np.where(guard & inside, entry, 0))
         if 0 in source.shape:
             return np.zeros(arrays[0].shape, dtype=source.dtype)
         return source[tuple(safe)]

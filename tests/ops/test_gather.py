@@ -1,0 +1,30 @@
+"""Gather, GatherElements and GatherND."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .harness import Case, check, f32, i64
+
+DATA = f32(4, 5, 3)
+
+CASES = [
+    *(Case("Gather", [DATA, np.array([[0, 2], [1, -1]])], {"axis": axis}) for axis in (0, 1, -1)),
+    Case("Gather", [DATA, np.array(2)], constants=[1]),
+    Case("Gather", [DATA, np.array(-1)], {"axis": 1}, [1]),
+    Case("Gather", [DATA, np.array(1, dtype=np.int32)]),
+    Case("Gather", [DATA, np.zeros((0,), dtype=np.int64)]),
+    Case("Gather", [i64(5, 6, 7), i64(2, 0)]),
+    Case("GatherElements", [f32(3, 3), np.array([[0, 2, -1], [1, 1, 0]])], {"axis": 0}),
+    Case("GatherElements", [f32(2, 4), np.array([[0, 3, -1], [1, 1, 0]])], {"axis": 1}),
+    Case("GatherND", [DATA, np.array([[0, 1], [3, -1]])], fixed=[(1, 1)]),
+    Case(
+        "GatherND", [DATA, np.array([[0], [4], [1], [2]])], {"batch_dims": 1}, fixed=[(1, 1), (0, 0), (1, 0)]
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_matches_onnxruntime(case: Case) -> None:
+    check(case)
