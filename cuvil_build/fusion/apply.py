@@ -43,7 +43,12 @@ def extract(scope: Scope, namer: Namer, nodes: Iterable[ir.Node], result: ir.Val
     last = result.producer()
     assert last is not None and last.graph is not None
     call = ir.Node(
-        FUSED_DOMAIN, name, operands, num_outputs=1, name=namer.node(f"{last.name}_fused"), version=FUNCTION_VERSION
+        FUSED_DOMAIN,
+        name,
+        operands,
+        num_outputs=1,
+        name=namer.node(f"{last.name}_fused"),
+        version=FUNCTION_VERSION,
     )
     last.append(call)
     _take_place(scope, result, call.outputs[0], namer)
@@ -75,7 +80,9 @@ def _operands(body: Sequence[ir.Node], inside: set[ir.Node]) -> list[ir.Value]:
 
 def _function_name(scope: Scope, body: Sequence[ir.Node], operands: Sequence[ir.Value]) -> str:
     names = [node.op_type for node in body]
-    shown = names if len(names) <= NAMED_OPS else [*names[: NAMED_OPS - 1], f"And{len(names) - NAMED_OPS + 1}"]
+    shown = (
+        names if len(names) <= NAMED_OPS else [*names[: NAMED_OPS - 1], f"And{len(names) - NAMED_OPS + 1}"]
+    )
     return f"{''.join(shown)}_{_digest(scope, body, operands)}"
 
 
@@ -208,5 +215,3 @@ def _finish(scope: Scope, new: Sequence[ir.Node], old: Sequence[ir.Node]) -> Non
     graph = old[0].graph
     assert graph is not None
     graph.remove(old, safe=True)
-
-

@@ -254,7 +254,7 @@ def _sign(gap: Any, text: str) -> int:
         if not gap.is_static:
             raise NotKnown(f"{text} depends on free dims")
         gap = gap.value
-    return (gap > 0) - (gap < 0)
+    return int(gap > 0) - int(gap < 0)
 
 
 def _is_equal(left: Any, right: Any) -> bool:

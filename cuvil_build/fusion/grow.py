@@ -140,7 +140,9 @@ def _grow_up(scope: Scope, region: Region, element: ChainElement) -> None:
     shape = _iterated_shape(scope, region.anchor)
     for _ in range(_limit(element)):
         makers = {v.producer() for node in region.nodes for v in data_operands(scope, node)}
-        candidates = [m for m in makers if m is not None and m not in region.nodes and _fits(scope, element, m)]
+        candidates = [
+            m for m in makers if m is not None and m not in region.nodes and _fits(scope, element, m)
+        ]
         candidates = [m for m in candidates if m in scope.depths and m.graph is region.anchor.graph]
         candidates.sort(key=scope.order, reverse=True)
         reasons = {node: _up_obstacle(scope, region, node, shape) for node in candidates}
@@ -200,4 +202,3 @@ def _trim_views(region: Region) -> None:
             if source is not None and source.producer() not in region.nodes:
                 del region.nodes[node]
                 trimmed = True
-

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.fusion.expression import NotKnown
 from cuvil_build.fusion.facts import constant_number
-from cuvil_build.fusion.pattern import GraphPattern, OpName, Operand, PatternNode
+from cuvil_build.fusion.pattern import GraphPattern, Operand, OpName, PatternNode
 from cuvil_build.fusion.scope import Scope, is_read, users
 from cuvil_build.ops.infer import attributes_of
 

@@ -265,4 +265,3 @@ def _check_names(inputs: list[str], output: str, nodes: Mapping[str, PatternNode
     for name in (*inputs, *nodes):
         if name not in used and name != output:
             raise RuleSyntax(f"'{name}' is never used", nodes[name].offset if name in nodes else 0)
-

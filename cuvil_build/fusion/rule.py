@@ -98,7 +98,9 @@ def load_rules(files: Iterable[Path]) -> list[Rule]:
             errors.append(error)
             continue
         if rule.name in rules:
-            errors.append(NameClash(f"rule '{rule.name}' is defined in {origin[rule.name]} too", loc=Loc(display)))
+            errors.append(
+                NameClash(f"rule '{rule.name}' is defined in {origin[rule.name]} too", loc=Loc(display))
+            )
         rules[rule.name], origin[rule.name] = rule, display
     if errors:
         raise errors[0] if len(errors) == 1 else ManyErrors(errors)
@@ -119,7 +121,7 @@ def parse_rule(source: YamlSource, text: str, stem: str) -> Rule:
         data = RuleFile.model_validate(source.data)
     except ValidationError as error:
         data = None
-        reader.errors += [_translated(dict(found), source) for found in error.errors()]
+        reader.errors.extend(_translated(dict(found), source) for found in error.errors())
     rule = reader.rule(data, stem) if data is not None else None
     if rule is None or reader.errors:
         errors = list({str(e): e for e in reader.errors}.values())
@@ -128,8 +130,10 @@ def parse_rule(source: YamlSource, text: str, stem: str) -> Rule:
 
 
 def _translated(found: Mapping[str, Any], source: YamlSource) -> CuvilError:
-    """One of pydantic's errors as one of ours; names of union branches are on its path and not in the data."""
-    path = tuple(part for part in found["loc"] if part not in ("ReplaceWith", "literal['fuse']", "constrained-float"))
+    """One of pydantic's errors as one of ours. Names of union branches are on its path, not in the data."""
+    path = tuple(
+        part for part in found["loc"] if part not in ("ReplaceWith", "literal['fuse']", "constrained-float")
+    )
     loc = source.loc(path)
     key = path[-1] if path else ""
     if found["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""A model as the rule engine looks at it: an order that no text order decides, users, and who is spoken for."""
+"""A model as the rule engine looks at it: an order that no text order decides, users, what has a kernel."""
 
 from __future__ import annotations
 

@@ -1,0 +1,49 @@
+"""Step `fuse`: regions that become kernels, the decision log, and the order of dims in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cuvil_build.errors import MissingFile, NotYet
+from cuvil_build.paths import shipped
+from cuvil_build.steps.step import From, StepContext, StepKind
+
+DEFAULT = "default"
+
+
+def rule_files(context: StepContext) -> dict[str, Path]:
+    """By the rule's name; of two files of one name, what is listed later wins."""
+    found: dict[str, Path] = {}
+    for entry in context.project.fusion.rules:
+        root, pattern = (shipped("rules"), "*.yaml") if entry == DEFAULT else (context.root, entry)
+        files = sorted(root.glob(pattern))
+        if not files and not set("*?[") & set(entry) and entry != DEFAULT:
+            raise MissingFile(f"fusion.rules names '{entry}', and there is no such file")
+        found |= {f"rules/{file.stem}": file for file in files if not file.name.startswith("_")}
+    return dict(sorted(found.items()))
+
+
+def _files(context: StepContext) -> dict[str, Path]:
+    model = context.project.models[context.variant.model]
+    samples = sorted({path for pattern in model.samples for path in context.root.glob(pattern)})
+    return rule_files(context) | {f"samples/{i:04d}": path for i, path in enumerate(samples)}
+
+
+def _params(context: StepContext) -> dict[str, object]:
+    if context.project.fusion.overrides is not None:
+        raise NotYet("fusion.overrides", hint="leave a rule out of fusion.rules to switch it off")
+    return {"model": context.variant.model, "every_pass": context.project.verify.every_pass}
+
+
+STEP = StepKind(
+    name="fuse",
+    worker="cuvil_build.steps.workers.fuse:run",
+    scope="precision",
+    phase=1,
+    inputs={"graph": From("import_model", "graph")},
+    outputs={"graph": "graph.onnx", "decisions": "decisions.jsonl"},
+    params=_params,
+    files=_files,
+    packages=("numpy", "onnx", "onnx-ir", "onnxruntime"),
+    preload=("cuvil_build.steps.workers.fuse",),
+)
