@@ -140,8 +140,8 @@ class IntExpr:
         total = 0
         for monomial, number in self.terms:
             for atom, power in monomial:
-                number *= _evaluate_atom(atom, values) ** power
-            total += number
+                number = number * _evaluate_atom(atom, values) ** power
+            total = total + number
         return total
 
     def bounds(self, known: Mapping[str, Bounds]) -> Bounds | None:
