@@ -13,14 +13,18 @@ from cuvil_build.cuir.traverse import graphs_within, own_values
 from cuvil_build.errors import InvalidModel, Loc
 from cuvil_build.frontends.onnx_file import Origin, SourceModel
 
+INITIALIZERS_APART = 4
+"""From this format on, an initializer needs not be an input too; import has taken those inputs out."""
+
 
 def lift(source: SourceModel, label: str) -> ir.Model:
     """The model at `OPSET` (a newer one keeps its own), constants as initializers of the main graph."""
     proto = source.proto
+    proto.ir_version = max(proto.ir_version, INITIALIZERS_APART)
     if 0 < source.opset < OPSET:
         try:
             proto = onnx.version_converter.convert_version(proto, OPSET)
-        except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        except (onnx.version_converter.ConvertError, RuntimeError, ValueError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InvalidModel(
                 f"opset {source.opset} can't be lifted to {OPSET}: {first[:200]}",

@@ -32,7 +32,8 @@ class MemoryBlobs:
 
 def weighted_model() -> ir.Model:
     model = parse_model(
-        """agraph (float[N,600] x) => (float[N,600] y) <float[1] a = {1}, float[1] b = {1}, float[1] small = {2}>
+        """agraph (float[N,600] x) => (float[N,600] y)
+        <float[1] a = {1}, float[1] b = {1}, float[1] small = {2}>
         { s = Add(x, a)  t = Mul(s, b)  y = Sub(t, small) }"""
     )
     for name in ("a", "b"):
