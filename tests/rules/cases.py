@@ -1,0 +1,53 @@
+"""Case files of rules: `rule: NAME`, then cases that begin with `=== TITLE` and have a graph before and after.
+
+After the graphs may come `--- refused` with what the decision log gives as the reason of each refusal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RuleCase:
+    title: str
+    before: str
+    after: str
+    refused: tuple[str, ...]
+
+
+def read_cases(path: Path) -> tuple[str, list[RuleCase]]:
+    """The rule's name and its cases."""
+    header, *blocks = path.read_text(encoding="utf-8").split("\n=== ")
+    rule = header.removeprefix("rule:").strip()
+    return rule, [_read(block) for block in blocks]
+
+
+def _read(block: str) -> RuleCase:
+    title, _, rest = block.partition("\n")
+    sections: dict[str, str] = {}
+    for part in f"\n{rest}".split("\n--- ")[1:]:
+        name, _, text = part.partition("\n")
+        sections[name.strip()] = text.strip()
+    refused = sections.get("refused", "")
+    return RuleCase(
+        title.strip(),
+        sections["before"],
+        sections.get("after", ""),
+        tuple(refused.split("\n")) if refused else (),
+    )
+
+
+def write_cases(path: Path, rule: str, cases: list[RuleCase]) -> None:
+    blocks = [f"rule: {rule}"]
+    for case in cases:
+        refused = "\n--- refused\n" + "\n".join(case.refused) if case.refused else ""
+        blocks.append(
+            f"\n=== {case.title}\n--- before\n{case.before}\n--- after\n{case.after.strip()}{refused}"
+        )
+    path.write_text("\n".join(blocks) + "\n", encoding="utf-8")
+
+
+def with_result(case: RuleCase, after: str, refused: tuple[str, ...]) -> RuleCase:
+    return replace(case, after=after, refused=refused)
