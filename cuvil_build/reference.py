@@ -374,15 +374,45 @@ def trusted_outputs(
     model: AnyModel, feeds: Mapping[str, Array], tolerance: Tolerance | None = None
 ) -> Yardstick:
     """The plain run; where the optimised run departs from it too far, a float64 evaluation."""
-    limit = tolerance or Tolerance()
+    (found,) = trusted_runs(model, [feeds], tolerance or Tolerance())
+    if isinstance(found, ReferenceFailed):
+        raise found
+    return found
+
+
+def trusted_runs(
+    model: AnyModel, cases: Sequence[Mapping[str, Array]], tolerance: Tolerance, evaluator: bool = False
+) -> Iterator[Yardstick | ReferenceFailed]:
+    """As `trusted_outputs` for several cases, each session opened once; a case that fails gives its error."""
     graph = _as_ir(model)
-    plain = run_reference(graph, feeds)
+    plain = Reference(graph, evaluator=evaluator)
+    try:
+        optimised: Reference | ReferenceFailed = Reference(graph, optimised=True)
+    except ReferenceFailed as error:
+        optimised = error
+    for feeds in cases:
+        try:
+            yield _trusted(graph, plain, optimised, feeds, tolerance)
+        except ReferenceFailed as error:
+            yield error
+
+
+def _trusted(
+    graph: ir.Model,
+    plain_graph: Reference,
+    optimised_graph: Reference | ReferenceFailed,
+    feeds: Mapping[str, Array],
+    limit: Tolerance,
+) -> Yardstick:
+    plain = plain_graph.run(feeds)
     if plain.engine != "onnxruntime":
         return Yardstick(
             plain.outputs, plain.engine, 0.0, f"run by {plain.engine}, which has no optimised run"
         )
     try:
-        optimised = run_reference(graph, feeds, optimised=True)
+        if isinstance(optimised_graph, ReferenceFailed):
+            raise optimised_graph
+        optimised = optimised_graph.run(feeds)
     except ReferenceFailed as error:
         return Yardstick(plain.outputs, plain.engine, 0.0, f"the optimised run fails: {error.message}")
     # An optimiser may not be trusted to keep NaN either: any such difference is decided in float64.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cuvil_build.errors import MissingFile, NotYet
+from cuvil_build.errors import MissingFile
 from cuvil_build.paths import shipped
 from cuvil_build.steps.step import From, StepContext, StepKind
 
@@ -23,16 +23,8 @@ def rule_files(context: StepContext) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def _files(context: StepContext) -> dict[str, Path]:
-    model = context.project.models[context.variant.model]
-    samples = sorted({path for pattern in model.samples for path in context.root.glob(pattern)})
-    return rule_files(context) | {f"samples/{i:04d}": path for i, path in enumerate(samples)}
-
-
 def _params(context: StepContext) -> dict[str, object]:
-    if context.project.fusion.overrides is not None:
-        raise NotYet("fusion.overrides", hint="leave a rule out of fusion.rules to switch it off")
-    return {"model": context.variant.model, "every_pass": context.project.verify.every_pass}
+    return {"every_pass": context.project.verify.every_pass}
 
 
 STEP = StepKind(
@@ -40,10 +32,10 @@ STEP = StepKind(
     worker="cuvil_build.steps.workers.fuse:run",
     scope="precision",
     phase=1,
-    inputs={"graph": From("import_model", "graph")},
+    inputs={"graph": From("import_model", "graph"), "cases": From("reference", "cases")},
     outputs={"graph": "graph.onnx", "decisions": "decisions.jsonl"},
     params=_params,
-    files=_files,
+    files=rule_files,
     packages=("numpy", "onnx", "onnx-ir", "onnxruntime"),
     preload=("cuvil_build.steps.workers.fuse",),
 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from cuvil_build.steps.fetch import source_label
+from cuvil_build.steps.sample_files import sample_files
 from cuvil_build.steps.step import From, StepContext, StepKind
 
 
@@ -21,12 +20,6 @@ def _params(context: StepContext) -> dict[str, object]:
     }
 
 
-def _files(context: StepContext) -> dict[str, Path]:
-    model = context.project.models[context.variant.model]
-    found = sorted({path for pattern in model.samples for path in context.root.glob(pattern)})
-    return {f"samples/{i:04d}": path for i, path in enumerate(found)}
-
-
 STEP = StepKind(
     name="import_model",
     worker="cuvil_build.steps.workers.import_model:run",
@@ -35,7 +28,7 @@ STEP = StepKind(
     inputs={"model": From("fetch", "model")},
     outputs={"graph": "graph.onnx", "report": "import.json"},
     params=_params,
-    files=_files,
+    files=sample_files,
     packages=("numpy", "onnx", "onnx-ir", "onnxruntime"),
     preload=("cuvil_build.steps.workers.import_model",),
 )

@@ -7,23 +7,16 @@ from pathlib import Path
 from cuvil_build.steps.step import From, StepContext, StepKind
 
 
-def sample_files(context: StepContext) -> dict[str, Path]:
-    """The model's sample files, and its labels, by names that a machine's paths are not in."""
-    model = context.project.models[context.variant.model]
-    found = sorted({path for pattern in model.samples for path in context.root.glob(pattern)})
-    files = {f"samples/{i:04d}": path for i, path in enumerate(found)}
-    if model.labels is not None:
-        files["labels"] = context.root / model.labels.file
-    return files
+def label_file(context: StepContext) -> dict[str, Path]:
+    labels = context.project.models[context.variant.model].labels
+    return {} if labels is None else {"labels": context.root / labels.file}
 
 
 def _params(context: StepContext) -> dict[str, object]:
     model = context.project.models[context.variant.model]
     return {
-        "model": context.variant.model,
         "labelled_output": model.labels.output if model.labels is not None else "",
         "target": context.target.model_dump(mode="json"),
-        "reference": context.project.verify.reference,
     }
 
 
@@ -33,7 +26,8 @@ STEP = StepKind(
     scope="variant",
     phase=2,
     inputs={
-        "imported": From("import_model", "graph"),
+        "cases": From("reference", "cases"),
+        "reference": From("reference", "report"),
         "graph": From(("fuse", "import_model"), "graph"),
         "sources": From("codegen", "sources"),
         "weights": From("codegen", "weights"),
@@ -42,7 +36,7 @@ STEP = StepKind(
     },
     outputs={"report": "report.json", "golden": "golden.safetensors"},
     params=_params,
-    files=sample_files,
+    files=label_file,
     packages=("numpy", "onnx", "onnxruntime"),
     sealed=True,
     preload=("cuvil_build.steps.workers.verify",),

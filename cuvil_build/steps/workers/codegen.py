@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cuvil_build import __version__
 from cuvil_build.bundle.weights import WeightBlob, WeightsFile, write_weights
 from cuvil_build.codegen.assemble import Assembled, ModuleNames, WeightBlock, WeightPool, assemble
@@ -77,7 +79,7 @@ def _blob(block: WeightBlock) -> WeightBlob:
         block.shape,
         block.layout,
         block.nbytes,
-        lambda: [memoryview(block.data()).cast("B")],
+        lambda: [block.data().view(np.uint8).data],
     )
 
 

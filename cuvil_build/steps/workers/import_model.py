@@ -12,11 +12,12 @@ import onnx_ir as ir
 from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.cuir.weights import save_graph
 from cuvil_build.errors import VerificationFailed
-from cuvil_build.frontends.onnx import Imported, import_onnx
+from cuvil_build.frontends.onnx import import_onnx
 from cuvil_build.reference import Reference, ReferenceFailed, Tolerance, compare
-from cuvil_build.samples import Case, DimRange, load_samples, random_samples
+from cuvil_build.samples import Case
 from cuvil_build.steps.fetch import MODEL_FILE
 from cuvil_build.steps.step import Job
+from cuvil_build.steps.workers.cases import sample_cases
 
 TOLERANCE = Tolerance(1e-4)
 
@@ -26,7 +27,7 @@ def run(job: Job) -> None:
     specs = _specs(job.params["dims"])
     names: Any = job.params["outputs"]
     imported = import_onnx(path, dims=specs, outputs=names, file_label=label)
-    cases = _cases(job, imported)
+    cases = sample_cases(job, imported.model)
     try:
         _compare(job, imported.model, path, cases)
     except VerificationFailed:
@@ -44,23 +45,6 @@ def _specs(rows: Any) -> dict[str, DimSpec]:
         name: DimSpec(low, high, tuple(typical), multiple)
         for name, (low, high, typical, multiple) in sorted(rows.items())
     }
-
-
-def _cases(job: Job, imported: Imported) -> list[Case]:
-    inputs = [
-        (t.name, str(t.dtype), tuple(d.value if d.is_static else str(d) for d in t.shape))
-        for t in imported.inputs
-    ]
-    ranges = {
-        name: DimRange(d.spec.minimum, d.spec.maximum, d.spec.typical, d.spec.multiple_of)
-        for name, d in imported.dims.items()
-    }
-    files = list(job.many("samples").values())
-    return (
-        load_samples(files, inputs, ranges)
-        if files
-        else random_samples(inputs, ranges, str(job.params["model"]))
-    )
 
 
 def _compare(job: Job, graph: ir.Model, path: Path, cases: list[Case]) -> None:

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
-from cuvil_build.bundle.golden import GoldenCase, write_golden
+from cuvil_build.bundle.golden import GoldenCase, read_golden, write_golden
 from cuvil_build.bundle.manifest import round_figures
-from cuvil_build.cuir.dims import read_dims
-from cuvil_build.cuir.weights import load_graph
 from cuvil_build.errors import VerificationFailed
-from cuvil_build.reference import Tolerance, Yardstick, compare, trusted_outputs
-from cuvil_build.samples import DimRange, InvalidSamples, load_samples, random_samples, read_npz
+from cuvil_build.reference import Tolerance, compare
+from cuvil_build.samples import InvalidSamples, read_npz
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.check_kernels import check_kernels
 from cuvil_build.steps.workers.module_folder import lay_out_module
@@ -34,10 +31,10 @@ GOLDEN_BYTES = 4 << 20
 def run(job: Job) -> None:
     target = Target.model_validate(job.params["target"])
     facts = json.loads((job.inputs["sources"] / "module.json").read_text())
-    model = load_graph(job.inputs["imported"], job.blobs)
-    feeds = _samples(job, facts, model)
-    tolerance = Tolerance()
-    wanted = [trusted_outputs(model, feed, tolerance) for feed in feeds]
+    reference = json.loads(job.inputs["reference"].read_text())
+    cases = read_golden(job.inputs["cases"])
+    feeds = [case.inputs for case in cases]
+    tolerance = Tolerance(reference["tolerance"])
     with tempfile.TemporaryDirectory(prefix="cuvil-verify-") as name:
         folder = Path(name)
         lay_out_module(
@@ -49,31 +46,18 @@ def run(job: Job) -> None:
         "tier": "run" if executed else "built",
         "reason": "" if executed else "; ".join(str(r) for r in results.values()),
         "runners": sorted(executed),
-        "cases": len(feeds),
+        "cases": len(cases),
         "tolerance": tolerance.relative_to_max,
-        "reference": sorted({w.engine for w in wanted}),
-        "notes": sorted({w.note for w in wanted if w.note}),
+        "reference": reference["engines"],
+        "notes": reference["notes"],
     }
     if executed:
         report["kernels"] = check_kernels(job, target, tolerance, feeds[0])
-        report["error"] = _compare(executed, wanted, tolerance, facts)
+        report["error"] = _compare(executed, cases, tolerance, facts)
         report |= _accuracy(job, next(iter(executed.values())))
     job.log(json.dumps(report, indent=1))
     job.outputs["report"].write_text(json.dumps(round_figures(report), indent=1, sort_keys=True) + "\n")
-    write_golden(job.outputs["golden"], _golden(feeds, wanted))
-
-
-def _samples(job: Job, facts: dict[str, Any], model: ir.Model) -> list[dict[str, np.ndarray]]:
-    inputs = [(t["name"], t["dtype"], tuple(t["shape"])) for t in facts["inputs"]]
-    ranges = {
-        d.name: DimRange(d.spec.minimum, d.spec.maximum, d.spec.typical, d.spec.multiple_of)
-        for d in read_dims(model).values()
-    }
-    files = list(job.many("samples").values())
-    if files:
-        return load_samples(files, inputs, ranges)
-    job.log("no sample files: seeded random inputs")
-    return random_samples(inputs, ranges, str(job.params["model"]))
+    write_golden(job.outputs["golden"], _small(cases))
 
 
 def _run(
@@ -85,7 +69,7 @@ def _run(
 
 def _compare(
     executed: Mapping[str, Sequence[Arrays]],
-    wanted: Sequence[Yardstick],
+    wanted: Sequence[GoldenCase],
     tolerance: Tolerance,
     facts: dict[str, Any],
 ) -> float:
@@ -118,9 +102,8 @@ def _accuracy(job: Job, outputs: Sequence[Arrays]) -> dict[str, Any]:
     return {"accuracy": right / len(labels), "labelled_samples": len(labels)}
 
 
-def _golden(feeds: Sequence[Arrays], wanted: Sequence[Yardstick]) -> list[GoldenCase]:
-    cases = [GoldenCase(f, w.outputs) for f, w in zip(feeds, wanted)]
-    small = [
+def _small(cases: Sequence[GoldenCase]) -> list[GoldenCase]:
+    """What may travel with the module."""
+    return [
         c for c in cases if sum(a.nbytes for a in (*c.inputs.values(), *c.outputs.values())) <= GOLDEN_BYTES
-    ]
-    return small[:GOLDEN_CASES]
+    ][:GOLDEN_CASES]
