@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cuvil_build.errors import MissingFile, UnknownStep
+from cuvil_build.execute.events import Event, Started
 from cuvil_build.plan.resolve import Status
 from tests.toy_project import Toy, ids, kinds_of
 
@@ -316,6 +317,19 @@ def test_an_output_that_was_not_written_is_an_error(toy: Toy) -> None:
     assert failure.error.startswith(
         "error[missing-output]: step 'import_model:b' did not write its output 'graph'"
     )
+
+
+def test_a_source_that_is_edited_while_it_is_read_is_not_stored(toy: Toy) -> None:
+    toy.write("models/b.txt", "slow\nkernel f x\n")
+
+    def edit(event: Event) -> None:
+        if isinstance(event, Started) and event.step == "fetch:b":
+            toy.write("models/b.txt", "slow\nkernel g x\n")
+
+    result = toy.project().build(["b"], until="fetch", listen=edit)
+    assert [failure.name for failure in result.failures] == ["input-changed"]
+    assert toy.build("b").ok
+    assert toy.text("build/b/fp32/x64/module.so").startswith("g.c=")
 
 
 def test_a_missing_source_is_an_error_before_anything_runs(toy: Toy) -> None:
