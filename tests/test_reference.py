@@ -12,11 +12,13 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import cuvil_build.reference as reference_module
 from cuvil_build.errors import CuvilError
 from cuvil_build.reference import (
     MeaninglessTolerance,
     Reference,
     ReferenceFailed,
+    ReferenceResult,
     Tolerance,
     UnknownValue,
     compare,
@@ -257,18 +259,23 @@ def test_trusted_outputs_are_the_plain_ones_where_nobody_objects() -> None:
     )
 
 
+def bend_optimised_runs(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Optimised sessions give `y` times a factor."""
+
+    class Bent(Reference):
+        def __init__(self, model: Any, *, optimised: bool = False, **options: Any) -> None:
+            super().__init__(model, optimised=optimised, **options)
+            self.factor = np.float32(factor if optimised else 1.0)
+
+        def run(self, feeds: Any, outputs: Any = None) -> ReferenceResult:
+            result = super().run(feeds, outputs)
+            return ReferenceResult({n: v * self.factor for n, v in result.outputs.items()}, result.engine)
+
+    monkeypatch.setattr(reference_module, "Reference", Bent)
+
+
 def test_float64_decides_where_the_optimised_run_departs(monkeypatch: pytest.MonkeyPatch) -> None:
-    import cuvil_build.reference as module
-
-    plain = module.run_reference
-
-    def bent(model: Any, feeds: Any, outputs: Any = None, *, optimised: bool = False) -> Any:
-        result = plain(model, feeds, outputs, optimised=optimised)
-        if optimised:
-            result.outputs["y"] = result.outputs["y"] * np.float32(1.001)
-        return result
-
-    monkeypatch.setattr(module, "run_reference", bent)
+    bend_optimised_runs(monkeypatch, 1.001)
     yardstick = trusted_outputs(FIXTURES / "mlp.onnx", {"x": X})
     assert yardstick.engine.endswith("in float64")
     assert "float64 decides" in yardstick.note
@@ -276,22 +283,14 @@ def test_float64_decides_where_the_optimised_run_departs(monkeypatch: pytest.Mon
 
 
 def test_float64_that_sides_with_neither_does_not_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    import cuvil_build.reference as module
-
-    plain = module.run_reference
-
-    def bent(model: Any, feeds: Any, outputs: Any = None, *, optimised: bool = False) -> Any:
-        result = plain(model, feeds, outputs, optimised=optimised)
-        if optimised:
-            result.outputs["y"] = result.outputs["y"] * np.float32(1.00005)
-        return result
+    plain = reference_module.run_reference
+    bend_optimised_runs(monkeypatch, 1.00005)
 
     def broken(model: Any, feeds: Any) -> Any:
         result = plain(model, feeds)
-        return module.ReferenceResult({"y": result.outputs["y"] * np.float32(1.3)}, "broken in float64")
+        return ReferenceResult({"y": result.outputs["y"] * np.float32(1.3)}, "broken in float64")
 
-    monkeypatch.setattr(module, "run_reference", bent)
-    monkeypatch.setattr(module, "decide_float64", broken)
+    monkeypatch.setattr(reference_module, "decide_float64", broken)
     yardstick = trusted_outputs(FIXTURES / "mlp.onnx", {"x": X})
     assert yardstick.engine == "onnxruntime"
     assert "differs from both by 0.23 and does not decide" in yardstick.note
