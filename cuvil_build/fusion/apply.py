@@ -16,7 +16,7 @@ from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import FUSED_DOMAIN, OPSET, default_opset
 from cuvil_build.fusion.match import Match
 from cuvil_build.fusion.pattern import GraphPattern, Operand
-from cuvil_build.fusion.scope import Scope
+from cuvil_build.fusion.scope import Scope, is_read
 from cuvil_build.ops.infer import attributes_of
 from cuvil_build.ops.operator import Known
 from cuvil_build.passes.rewire import add_constant, replace_value
@@ -214,4 +214,9 @@ def _finish(scope: Scope, new: Sequence[ir.Node], old: Sequence[ir.Node]) -> Non
             scope.sources[node] |= scope.sources.get(gone, 0)
     graph = old[0].graph
     assert graph is not None
+    constants = [v for node in old for v in node.inputs if v is not None and v.is_initializer()]
     graph.remove(old, safe=True)
+    for value in dict.fromkeys(constants):
+        owner = value.graph
+        if isinstance(owner, ir.Graph) and not is_read(value) and not value.is_graph_input():
+            del owner.initializers[str(value.name)]

@@ -17,6 +17,7 @@ from cuvil_build.fusion.decisions import Decision
 from cuvil_build.fusion.expression import Expression, NotKnown
 from cuvil_build.fusion.grow import Region, grow
 from cuvil_build.fusion.match import Match, can_be_root, find_matches, obstacle
+from cuvil_build.fusion.overrides import Deny
 from cuvil_build.fusion.pattern import Chain, GraphPattern
 from cuvil_build.fusion.rule import Rule
 from cuvil_build.fusion.scope import Scope
@@ -35,13 +36,15 @@ class FusionResult:
     """The model given, changed in place; its values have types."""
     inference: Inference
     decisions: tuple[Decision, ...]
+    used_overrides: tuple[Deny, ...]
 
 
-def fuse_graph(model: ir.Model, rules: Sequence[Rule]) -> FusionResult:
+def fuse_graph(model: ir.Model, rules: Sequence[Rule], overrides: Sequence[Deny] = ()) -> FusionResult:
     """Applies the rules, given in the order in which they claim nodes."""
-    engine = _Engine(model, rules, {name: 1 << i for i, name in enumerate(sorted(r.name for r in rules))})
+    bits = {name: 1 << i for i, name in enumerate(sorted(r.name for r in rules))}
+    engine = _Engine(model, rules, bits, overrides)
     engine.run()
-    return FusionResult(model, infer_model(model), tuple(engine.decisions))
+    return FusionResult(model, infer_model(model), tuple(engine.decisions), tuple(engine.used))
 
 
 @dataclass
@@ -49,6 +52,8 @@ class _Engine:
     model: ir.Model
     rules: Sequence[Rule]
     bits: Mapping[str, int]
+    overrides: Sequence[Deny]
+    used: dict[Deny, None] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     scope: Scope = field(init=False)
     sizes: dict[str, int] = field(init=False)
@@ -131,7 +136,7 @@ class _Engine:
         if region is None:
             return False
         names = {"anchor": anchor.outputs[0], "result": region.result}
-        reason = self._constraint(rule, names)
+        reason = self._constraint(rule, tuple(region.nodes), names)
         if len(region.nodes) > 1:
             self._apply_region(rule, tuple(region.nodes), region.result, names, reason)
         if not reason:
@@ -176,9 +181,13 @@ class _Engine:
     # Constraints and the log -----------------------------------------------------------------------------
 
     def _match_obstacle(self, rule: Rule, match: Match, result: ir.Value) -> str:
-        return obstacle(self.scope, match, result) or self._constraint(rule, match.values)
+        return obstacle(self.scope, match, result) or self._constraint(rule, match.nodes, match.values)
 
-    def _constraint(self, rule: Rule, names: Mapping[str, ir.Value]) -> str:
+    def _constraint(self, rule: Rule, nodes: Sequence[ir.Node], names: Mapping[str, ir.Value]) -> str:
+        for entry in self.overrides:
+            if entry.forbids(rule.name, (name for node in nodes for name in _names(node))):
+                self.used[entry] = None
+                return f"denied at {entry.loc}"
         for expression in rule.where:
             try:
                 if not expression.compute(names, self.scope.facts):
@@ -208,7 +217,7 @@ class _Engine:
         claims = self.bits[rule.name]
         for node in ordered:
             claims |= self.scope.sources.get(node, 0)
-        sources = dict.fromkeys(name for node in ordered for name in source_nodes(node) or [node.name or ""])
+        sources = dict.fromkeys(name for node in ordered for name in _names(node))
         inner = [v for node in ordered for v in node.outputs if v is not result and v.uses()]
         saved = 0 if refused_by else sum(2 * self._nbytes(v) for v in inner)
         self.decisions.append(
@@ -240,6 +249,10 @@ class _Engine:
         if known is None:
             return 0
         return max(0, _evaluated(product(known.shape), self.sizes))
+
+
+def _names(node: ir.Node) -> list[str]:
+    return source_nodes(node) or [node.name or ""]
 
 
 def _evaluated(expr: IntExpr, sizes: Mapping[str, int]) -> int:

@@ -81,7 +81,7 @@ def _next_meeting(scope: Scope, region: Region, element: ChainElement) -> list[i
         if not candidates or len(candidates) < len(outside):
             return "nothing reads the result"
         node = min(candidates, key=scope.order)
-        if not any(_fits(scope, element, u) for u in candidates):
+        if not added and not any(_fits(scope, element, u) for u in candidates):
             return "no such node follows"
         reason = _down_obstacle(scope, region, element, node, open_values)
         if reason:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
@@ -10,19 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from cuvil_build import yaml_source
-from cuvil_build.errors import (
-    CuvilError,
-    InvalidValue,
-    Loc,
-    ManyErrors,
-    MissingKey,
-    NameClash,
-    UnknownKey,
-    WrongType,
-    nearest,
-)
+from cuvil_build.errors import CuvilError, InvalidValue, Loc, NameClash, WrongType, nearest
 from cuvil_build.fusion.expression import BOOL, NUMBER, Expression, parse_expression
 from cuvil_build.fusion.facts import FUNCTIONS
+from cuvil_build.fusion.mistakes import raise_errors, translated
 from cuvil_build.fusion.pattern import Chain, GraphPattern, Pattern, parse_graph, parse_pattern
 from cuvil_build.fusion.tokens import RuleSyntax
 from cuvil_build.yaml_source import KeyPath, YamlSource
@@ -102,8 +93,7 @@ def load_rules(files: Iterable[Path]) -> list[Rule]:
                 NameClash(f"rule '{rule.name}' is defined in {origin[rule.name]} too", loc=Loc(display))
             )
         rules[rule.name], origin[rule.name] = rule, display
-    if errors:
-        raise errors[0] if len(errors) == 1 else ManyErrors(errors)
+    raise_errors(errors)
     return sorted(rules.values(), key=lambda r: (STAGES.index(r.stage), -r.priority, r.name))
 
 
@@ -121,31 +111,11 @@ def parse_rule(source: YamlSource, text: str, stem: str) -> Rule:
         data = RuleFile.model_validate(source.data)
     except ValidationError as error:
         data = None
-        reader.errors.extend(_translated(dict(found), source) for found in error.errors())
+        reader.errors.extend(translated(error, source, (RuleFile, ReplaceWith)))
     rule = reader.rule(data, stem) if data is not None else None
-    if rule is None or reader.errors:
-        errors = list({str(e): e for e in reader.errors}.values())
-        raise errors[0] if len(errors) == 1 else ManyErrors(errors)
+    raise_errors(reader.errors)
+    assert rule is not None
     return rule
-
-
-def _translated(found: Mapping[str, Any], source: YamlSource) -> CuvilError:
-    """One of pydantic's errors as one of ours. Names of union branches are on its path, not in the data."""
-    path = tuple(
-        part for part in found["loc"] if part not in ("ReplaceWith", "literal['fuse']", "constrained-float")
-    )
-    loc = source.loc(path)
-    key = path[-1] if path else ""
-    if found["type"] == "extra_forbidden":
-        known = RuleFile.model_fields if len(path) == 1 else ReplaceWith.model_fields
-        place = source.loc(path, key=True)
-        return UnknownKey(f"unknown key '{key}'", loc=place, hint=nearest(str(key), known))
-    if found["type"] == "missing":
-        return MissingKey(f"key '{key}' is missing", loc=source.loc(path[:-1]))
-    dotted = ".".join(str(p) for p in path if isinstance(p, str) and not p.startswith(("float", "str")))
-    message = f"'{dotted}': {str(found['msg']).removeprefix('Input ')}"
-    kind = WrongType if str(found["type"]).endswith("_type") else InvalidValue
-    return kind(message, loc=loc)
 
 
 _Parsed = TypeVar("_Parsed")

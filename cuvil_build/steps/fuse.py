@@ -23,8 +23,17 @@ def rule_files(context: StepContext) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def _files(context: StepContext) -> dict[str, Path]:
+    overrides = context.project.fusion.overrides
+    given = {} if overrides is None else {"overrides": context.root / overrides}
+    return rule_files(context) | given
+
+
 def _params(context: StepContext) -> dict[str, object]:
-    return {"every_pass": context.project.verify.every_pass}
+    return {
+        "every_pass": context.project.verify.every_pass,
+        "overrides": context.project.fusion.overrides or "",
+    }
 
 
 STEP = StepKind(
@@ -35,7 +44,7 @@ STEP = StepKind(
     inputs={"graph": From("import_model", "graph"), "cases": From("reference", "cases")},
     outputs={"graph": "graph.onnx", "decisions": "decisions.jsonl"},
     params=_params,
-    files=rule_files,
+    files=_files,
     packages=("numpy", "onnx", "onnx-ir", "onnxruntime"),
     preload=("cuvil_build.steps.workers.fuse",),
 )

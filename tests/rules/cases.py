@@ -1,4 +1,4 @@
-"""Case files of rules: `rule: NAME`, then cases that begin with `=== TITLE` and have a graph before and after.
+"""Case files of rules: `rule: NAME`, then cases of a title (`=== TITLE`) and a graph before and after.
 
 After the graphs may come `--- refused` with what the decision log gives as the reason of each refusal.
 """

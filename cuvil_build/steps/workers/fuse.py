@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from cuvil_build.bundle.golden import read_golden
+from cuvil_build.cuir.locations import source_nodes
 from cuvil_build.cuir.verify import verify
 from cuvil_build.cuir.weights import load_graph, save_graph
 from cuvil_build.fusion.check import compare_graphs, wrong_rule
 from cuvil_build.fusion.decisions import decisions_text
 from cuvil_build.fusion.fuse import fuse_graph
+from cuvil_build.fusion.overrides import Deny, load_overrides, unused_warnings
 from cuvil_build.fusion.rule import load_rules
 from cuvil_build.passes.assign_layouts import assign_layouts
 from cuvil_build.steps.step import Job
@@ -19,7 +21,8 @@ def run(job: Job) -> None:
     model = load_graph(job.inputs["graph"], job.blobs)
     rules = load_rules(job.many("rules").values())
     before = model.clone()
-    result = fuse_graph(model, rules)
+    overrides = _overrides(job, [rule.name for rule in rules])
+    result = fuse_graph(model, rules, overrides)
     moved = assign_layouts(model, result.inference)
     verify(model)
     if job.params["every_pass"]:
@@ -29,9 +32,17 @@ def run(job: Job) -> None:
         if found is not None and not found.passed:
             raise wrong_rule(before, rules, cases)
         job.log("no sample runs" if found is None else f"compared with the graph before: {found.describe()}")
+    names = {name for node in before.graph.all_nodes() for name in source_nodes(node)}
+    for line in unused_warnings(overrides, result.used_overrides, names):
+        job.log(line)
     applied = Counter(decision.rule for decision in result.decisions if decision.applied)
     for rule, count in sorted(applied.items()):
         job.log(f"{rule}: {count} times")
     job.log(f"{len(model.functions)} functions, {moved} values with channels last")
     save_graph(model, job.outputs["graph"], job.blobs)
     job.outputs["decisions"].write_text(decisions_text(result.decisions))
+
+
+def _overrides(job: Job, rules: list[str]) -> list[Deny]:
+    file = job.inputs.get("overrides")
+    return [] if file is None else load_overrides(file, rules, str(job.params["overrides"]))
