@@ -44,7 +44,7 @@ class GraphWriter:
 
     def parameter(self, values: Any, dtype: Any = np.float32) -> str:
         name = f"p{len(self._tensors)}"
-        self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(np.asarray(values, dtype)), name)
+        self._tensors[name] = numpy_helper.from_array(np.asarray(values, dtype, order="C"), name)
         return name
 
     def numbers(self, *values: int) -> str:
@@ -57,7 +57,11 @@ class GraphWriter:
         """Padded so that stride 1 keeps the size, without bias; He's initialisation."""
         fan_in = cin // groups * size * size
         weight = self.normal(cout, cin // groups, size, size, spread=math.sqrt(2 / fan_in))
-        window = {"kernel_shape": [size, size], "strides": [stride, stride], "pads": [size // 2] * 4}
+        window: dict[str, Any] = {
+            "kernel_shape": [size, size],
+            "strides": [stride, stride],
+            "pads": [size // 2] * 4,
+        }
         return self.node("Conv", x, weight, group=groups, **window)
 
     def batch_norm(self, x: str, channels: int, *, gain: float = 1.0) -> str:
