@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,11 @@ class Toy:
         for name, text in MODELS.items():
             toy.write(f"models/{name}.txt", text)
         return toy
+
+    def wipe(self) -> None:
+        """Back to what a fresh clone has."""
+        for name in (".cuvil", "build"):
+            shutil.rmtree(self.root / name, ignore_errors=True)
 
     def write(self, path: str, text: str) -> None:
         file = self.root / path

@@ -55,6 +55,7 @@ def has_nothing_to_do(toy: Toy, *words: str, **more: dict[str, str]) -> bool:
 def test_build_tells_what_it_did_and_then_that_there_is_nothing(
     run: Run, toy: Toy, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    toy.wipe()
     assert run("build", "-j2") == 0
     shown = capsys.readouterr()
     assert "\nbuild/a/fp32/x64\n" in shown.out
@@ -140,6 +141,7 @@ def test_a_project_elsewhere_is_seen_through_its_folder(
 def test_plan_lists_reasons_and_loads_nothing_heavy(
     run: Run, toy: Toy, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    toy.wipe()
     assert run("plan") == 0
     text = capsys.readouterr().out
     assert "fetch:a" in text and "first build" in text and "2 to run" in text
@@ -179,6 +181,7 @@ def test_graph_in_every_format(run: Run, toy: Toy, capsys: pytest.CaptureFixture
 
 
 def test_json_lines_of_a_build(run: Run, toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    toy.wipe()
     assert run("build", "b", "--format", "json") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0]["event"] == "planned" and rows[-1]["event"] == "finished"
@@ -224,6 +227,7 @@ def test_clean_keeps_the_store_unless_told(run: Run, toy: Toy, capsys: pytest.Ca
 
 
 def test_clean_leaves_a_build_folder_that_is_not_ours(run: Run, toy: Toy) -> None:
+    toy.wipe()
     (toy.root / "build").mkdir()
     toy.write("build/notes.txt", "mine")
     assert run("clean") == 0

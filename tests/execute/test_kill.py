@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cuvil_build.execute.lock import locked
 from tests.toy_project import Toy
 
 TOP = Path(__file__).parents[2]
@@ -67,7 +68,7 @@ def test_a_build_killed_at_random_moments_is_completed_by_the_next(
     toy: Toy, expected: dict[str, bytes]
 ) -> None:
     dice = random.Random(7)
-    for _ in range(6):
+    for _ in range(4):
         process = start(toy)
         wait_for_first_log(toy)
         time.sleep(dice.uniform(0.0, 0.7))
@@ -105,14 +106,14 @@ def test_an_interrupted_build_ends_quietly_and_goes_on_later(toy: Toy) -> None:
 
 
 def test_a_second_build_waits_for_the_first(toy: Toy) -> None:
-    toy.write("models/a.txt", "slow\nkernel slow slow\n")
-    first = start(toy)
-    wait_for_first_log(toy)
-    second = start(toy)
-    _, errors = second.communicate(timeout=60)
-    first.communicate(timeout=60)
-    assert (first.returncode, second.returncode) == (0, 0)
-    assert f"waiting for another build of this project (process {first.pid})" in errors
+    with locked(toy.root / ".cuvil/lock", print):
+        second = start(toy, "--until", "fetch")
+        assert second.stderr is not None
+        line = second.stderr.readline()
+        assert line == f"waiting for another build of this project (process {os.getpid()})\n"
+        assert second.poll() is None
+    second.communicate(timeout=60)
+    assert second.returncode == 0
 
 
 def test_two_projects_may_build_with_one_store_at_once(
