@@ -269,7 +269,7 @@ class _Assembler:
         for nest in item.region.nests:
             kernel = self.emit(nest)
             buffers = tuple(self.region_buffer(item, bound, b, kernel) for b in kernel.buffers)
-            comment = ", ".join(nest.nodes or item.nodes)
+            comment = ", ".join(item.nodes)
             yield Call(self.kernel(kernel.spec), buffers, kernel.dims, comment)
 
     def region_buffer(

@@ -141,7 +141,7 @@ class ModulePlan:
     version: str
     """Of cuvil_build, for the header comment."""
     digest: str
-    """SHA-256 of the model as imported, for the header comment and the manifest."""
+    """SHA-256 of the graph that the module was generated from, for the header comment and the manifest."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     symbols: tuple[SymbolSpec, ...]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from cuvil_build.cuir.dims import read_dims
+from cuvil_build.cuir.locations import location_of, source_nodes
 from cuvil_build.cuir.weights import digest_of
-from cuvil_build.errors import CuvilError, Loc
+from cuvil_build.errors import CuvilError
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.ops.infer import Inference, attributes_of, needed_nodes
@@ -75,7 +76,7 @@ class _Walk:
                 try:
                     items.append(self.node(node, f"{path}{number}"))
                 except CuvilError as error:
-                    raise error.at(Loc(node=f"node '{node.name}' ({node.op_type})")) from None
+                    raise error.at(location_of(node)) from None
             elif self.inference.guards.get(node):
                 items.append(GuardItem(self.guards(node)))
         for value in graph.outputs:
@@ -144,7 +145,7 @@ class _Walk:
             region,
             tuple(self.value(a) for _, a in operands),
             tuple(self.value(a) for _, a in stored),
-            tuple(n.name or n.op_type for n in nodes),
+            tuple(source_nodes(node)) or (node.name or node.op_type,),
             self.guards(node) + tuple(g for n in nodes if n is not node for g in self.guards(n)),
         )
 
