@@ -1,4 +1,4 @@
-"""A real module under wrong use, from C and from Python: a clear text each time, and then it goes on working."""
+"""A real module under wrong use, from C and from Python: a clear text each time, and then it works on."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Digits:
         shape = (ctypes.c_int64 * tensor.ndim).from_address(tensor.shape)
         count = int(np.prod(shape[:]))
         data = (ctypes.c_float * count).from_address(tensor.data)
-        return np.frombuffer(data, np.float32).reshape(shape[:]).copy()
+        return np.ctypeslib.as_array(data).reshape(shape[:]).copy()
 
     def close(self) -> None:
         self.library.digits_close(self.context)
@@ -223,7 +223,7 @@ def test_python_refuses_bad_weights(digits: Path, tmp_path: Path) -> None:
         shutil.copyfile(digits / name, tmp_path / name)
     weights = tmp_path / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(cuvil.CuvilRuntimeError, match="is 1000 bytes, expected .* truncated"):
+    with pytest.raises(cuvil.CuvilRuntimeError, match=r"is 1000 bytes, expected .* truncated"):
         cuvil.load(tmp_path)
     weights.unlink()
     with pytest.raises(cuvil.CuvilRuntimeError, match="cannot open the weights file"):
