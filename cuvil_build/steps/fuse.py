@@ -32,7 +32,7 @@ def _files(context: StepContext) -> dict[str, Path]:
 def _params(context: StepContext) -> dict[str, object]:
     return {
         "every_pass": context.project.verify.every_pass,
-        "overrides": context.project.fusion.overrides or "",
+        "overrides": Path(context.project.fusion.overrides or "").name,
     }
 
 
