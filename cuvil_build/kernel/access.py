@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import islpy as isl
 
@@ -51,7 +50,6 @@ class _Touch:
     writes: bool
 
 
-@lru_cache(maxsize=512)
 def analyse(nest: Nest) -> NestAccess:
     """Raises Internal when the author's `sequential` axes are not found to be so."""
     touches = [t for number, stage in enumerate(nest.stages) for t in _touches(number, stage)]

@@ -18,9 +18,12 @@ _TYPICAL = 64
 _CHUNK_WORK = 16_000.0
 """Scalar operations up to which a chunk is not worth cutting further."""
 _COSTS = {
-    "acos": 24, "asin": 20, "atan": 16, "cos": 30, "div": 4, "erf": 26, "exp": 12, "fmod": 40, "log": 16, "mod": 40,
-    "pow": 50, "reciprocal": 4, "sigmoid": 16, "sin": 30, "sqrt": 5, "tan": 50, "tanh": 20,
-}  # fmt: skip
+    **dict.fromkeys(["div", "reciprocal", "sqrt"], 4),
+    **dict.fromkeys(["exp", "log", "sigmoid", "atan"], 14),
+    **dict.fromkeys(["tanh", "asin", "acos", "erf"], 22),
+    **dict.fromkeys(["sin", "cos", "mod", "fmod"], 35),
+    **dict.fromkeys(["pow", "tan"], 50),
+}
 _STRIDED = 1.4
 """A lane of a strided load or store, where a contiguous vector costs 1."""
 _POINT = 4.0
@@ -158,10 +161,8 @@ def _symbols(value: FlatExpr) -> frozenset[str]:
 
 
 def _can_be_outer_vector(flat: FlatNest, stage: FlatStage, axis: Axis) -> bool:
-    if (
-        not _is_vectorisable(stage.value, axis.name)
-        or (stage.target.dtype.kind == "bool"
-        and stage.is_reduction)
+    if not _is_vectorisable(stage.value, axis.name) or (
+        stage.target.dtype.kind == "bool" and stage.is_reduction
     ):
         return False
     if stage.target.role != "temp":

@@ -1,4 +1,4 @@
-"""Expressions of flat nests to values of loop programs: vectors where they must be, hoisted where they can."""
+"""Expressions of flat nests to values of loop programs, as vectors and outside of loops where they can."""
 
 from __future__ import annotations
 

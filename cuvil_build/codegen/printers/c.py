@@ -86,7 +86,7 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitand": "&", "bitor"
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LETTER = {"float": "f", "int": "i", "uint": "u", "bool": "u"}
 _FLOAT_SECTIONS = frozenset(
-    "abs sqrt rint floor ceil round sign exp log sigmoid tanh erf sin cos tan asin acos atan pow fmod mod".split()
+    "abs acos asin atan ceil cos erf exp floor fmod log mod pow rint round sigmoid sign sin sqrt tan tanh".split()
 )
 
 

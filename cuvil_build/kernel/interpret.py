@@ -1,0 +1,235 @@
+"""Evaluates nests on numpy arrays, slowly and literally: the yardstick of every emitted kernel.
+
+It shares nothing with schedules and loop programs. Axes without a declared dependence are evaluated as
+whole arrays, sequential ones step by step; sums run in double precision.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.errors import Internal
+from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load
+from cuvil_build.kernel.nest import Axis, Nest, Stage, loads
+
+Env = dict[str, Any]
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def interpret(nest: Nest, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> None:
+    """Run a nest in place on arrays of its buffers' logical shapes, by buffer name."""
+    _Interpreter(nest, dict(arrays), dims).run()
+
+
+class _Interpreter:
+    def __init__(self, nest: Nest, arrays: dict[str, np.ndarray], dims: Mapping[str, int]) -> None:
+        self._nest = nest
+        self._arrays = arrays
+        self._dims = dims
+        self._known: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self._outer: tuple[Axis, ...] = tuple(a for a in nest.axes if a.name not in nest.sequential)
+        self._outer_shape = tuple(self._size(a.extent) for a in self._outer)
+        for stage in nest.stages:
+            if stage.target.role == "temp":
+                shape = self._outer_shape + tuple(self._size(d) for d in stage.target.shape)
+                arrays[stage.target.name] = np.zeros(shape, stage.target.dtype.numpy)
+
+    def run(self) -> None:
+        steps = [self._nest_axis(name) for name in self._nest.sequential]
+        for values in itertools.product(*(range(self._size(a.extent)) for a in steps)):
+            fixed = {a.name: v for a, v in zip(steps, values)}
+            for stage in self._nest.stages:
+                self._stage(stage, fixed)
+
+    def _nest_axis(self, name: str) -> Axis:
+        return next(a for a in self._nest.axes if a.name == name)
+
+    def _size(self, expr: IntExpr) -> int:
+        return expr.evaluate(self._dims)
+
+    def _stage(self, stage: Stage, fixed: Mapping[str, int]) -> None:
+        reads_itself = any(load.buffer.name == stage.target.name for load in loads(stage.value))
+        stepwise = stage.axes if reads_itself and stage.target.role != "temp" else ()
+        for values in itertools.product(*(range(self._size(a.extent)) for a in stepwise)):
+            own = {a.name: v for a, v in zip(stepwise, values)}
+            self._block(stage, () if stepwise else stage.axes, {**fixed, **own})
+
+    def _block(self, stage: Stage, axes: tuple[Axis, ...], fixed: Mapping[str, int]) -> None:
+        whole = (*self._outer, *axes)
+        shape = self._outer_shape + tuple(self._size(a.extent) for a in axes)
+        env: Env = {**self._dims, **fixed}
+        env |= {a.name: g for a, g in zip(whole, np.ogrid[tuple(slice(0, n) for n in shape)])}
+        self._known = {}
+        with np.errstate(all="ignore"):
+            value = np.broadcast_to(self._value(stage.value, env, None), shape)
+            index = self._index(stage.target, [i.evaluate(env) for i in stage.index], env, None)
+            index = tuple(np.broadcast_to(i, shape) for i in index)
+            if not math.prod(shape) and stage.kind == "store":
+                return
+            self._write(stage, index, value, env)
+
+    def _write(self, stage: Stage, index: tuple[np.ndarray, ...], value: np.ndarray, env: Env) -> None:
+        target = self._arrays[stage.target.name]
+        if stage.kind == "store":
+            target[index] = value
+            return
+        if not index:
+            wide = value.astype(np.float64 if value.dtype.kind == "f" else value.dtype).reshape(-1)
+            start = _NEUTRAL[stage.kind](wide.dtype)
+            target[()] = _COMBINE[stage.kind].reduce(wide, initial=start, dtype=wide.dtype)
+            return
+        first = self._zeroth(index, stage, env)
+        running = target.astype(np.float64) if target.dtype.kind == "f" else target.copy()
+        running[first] = _NEUTRAL[stage.kind](running.dtype)
+        if value.size:
+            _COMBINE[stage.kind].at(running, index, value.astype(running.dtype))
+        target[first] = running[first].astype(target.dtype)
+
+    def _zeroth(self, index: tuple[np.ndarray, ...], stage: Stage, env: Env) -> tuple[Any, ...]:
+        """Every element that the reduction writes, also where it has no steps."""
+        if all(i.size for i in index):
+            return index
+        names = {a.name for a in stage.axes}
+        kept = [a for a in stage.axes if any(a.name in i.symbols() for i in stage.index)]
+        reduced = names - {a.name for a in kept}
+        shape = self._outer_shape + tuple(self._size(a.extent) for a in kept)
+        whole = (*self._outer, *kept)
+        here = {**env, **dict.fromkeys(reduced, 0)}
+        here |= {a.name: g for a, g in zip(whole, np.ogrid[tuple(slice(0, n) for n in shape)])}
+        found = self._index(stage.target, [i.evaluate(here) for i in stage.index], here, None)
+        return tuple(np.broadcast_to(i, shape) for i in found)
+
+    def _index(self, buffer: Buffer, index: list[Any], env: Env, mask: Any) -> tuple[np.ndarray, ...]:
+        own = []
+        for i, dim in zip(index, buffer.shape, strict=True):
+            extent = self._size(dim)
+            i = np.asarray(i)
+            i = i if mask is None else np.where(mask, i, 0)
+            is_outside = (i < 0) | (i >= max(extent, 1))
+            if np.any(is_outside):
+                raise Internal(
+                    f"index {i[is_outside].flat[0]} of {buffer.name} is outside of 0..{extent - 1}"
+                )
+            own.append(i)
+        if buffer.role != "temp":
+            return tuple(own)
+        return (*(np.asarray(env[a.name]) for a in self._outer), *own)
+
+    def _value(self, expr: Expr, env: Env, mask: Any) -> Any:
+        # shared parts once; the masks that are keys stay alive beside their values
+        key = id(expr), id(mask)
+        if key not in self._known:
+            self._known[key] = self._computed(expr, env, mask), mask
+        return self._known[key][0]
+
+    def _computed(self, expr: Expr, env: Env, mask: Any) -> Any:
+        if isinstance(expr, Const):
+            return np.asarray(expr.value, expr.dtype.numpy)
+        if isinstance(expr, IndexValue):
+            return np.asarray(expr.index.evaluate(env)).astype(expr.dtype.numpy)
+        if isinstance(expr, Load):
+            index = [
+                i.evaluate(env) if isinstance(i, IntExpr) else self._value(i, env, mask) for i in expr.index
+            ]
+            array = self._arrays[expr.buffer.name]
+            found = self._index(expr.buffer, index, env, mask)
+            if not array.size:
+                return np.zeros(np.broadcast_shapes(*(i.shape for i in found)), array.dtype)
+            return array[found]
+        if isinstance(expr, Apply):
+            args = [self._value(a, env, mask) for a in expr.args]
+            result = _FUNCTIONS[expr.function](*args)
+            return np.asarray(result).astype(expr.dtype.numpy)
+        if isinstance(expr, Cast):
+            return self._value(expr.value, env, mask).astype(expr.dtype.numpy)
+        inside = np.asarray(True) if mask is None else mask
+        for low, at, high in expr.conditions:
+            where = np.asarray(at.evaluate(env))
+            inside = inside & (where >= low.evaluate(env)) & (where < high.evaluate(env))
+        value = self._value(expr.value, env, inside)
+        return np.where(inside, value, self._value(expr.otherwise, env, mask))
+
+
+def _lowest(dtype: np.dtype) -> Any:
+    return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
+
+
+def _highest(dtype: np.dtype) -> Any:
+    return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
+
+
+_NEUTRAL: dict[str, Callable[[np.dtype], Any]] = {
+    "sum": lambda _: 0,
+    "prod": lambda _: 1,
+    "max": _lowest,
+    "min": _highest,
+}
+_COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _wide(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """In double precision: rounding comes at the end."""
+    return lambda x: function(np.asarray(x).astype(np.float64))
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if np.result_type(a, b).kind == "f":
+        return a / b
+    safe = np.where(b == 0, 1, b)
+    quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
+    return np.where(b == 0, 0, quotient)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": np.abs,
+    "acos": _wide(np.arccos),
+    "asin": _wide(np.arcsin),
+    "atan": _wide(np.arctan),
+    "ceil": np.ceil,
+    "cos": _wide(np.cos),
+    "erf": _wide(_erf),
+    "exp": _wide(np.exp),
+    "floor": np.floor,
+    "log": _wide(np.log),
+    "neg": lambda x: -x if np.asarray(x).dtype.kind != "u" else np.zeros_like(x) - x,
+    "reciprocal": lambda x: 1 / x,
+    "rint": np.rint,
+    "round": lambda x: np.trunc(x + np.copysign(0.5, x)),
+    "sigmoid": _wide(lambda x: np.where(x < 0, np.exp(x) / (1 + np.exp(x)), 1 / (1 + np.exp(-x)))),
+    "sign": np.sign,
+    "sin": _wide(np.sin),
+    "sqrt": np.sqrt,
+    "tan": _wide(np.tan),
+    "tanh": _wide(np.tanh),
+    "not": np.logical_not,
+    "isnan": np.isnan,
+    "bitnot": np.invert,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "mod": np.mod,
+    "fmod": np.fmod,
+    "pow": lambda a, b: np.power(a.astype(np.float64), b) if a.dtype.kind == "f" else np.power(a, b),
+    "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or,
+    "bitxor": np.bitwise_xor,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+    "select": np.where,
+}
