@@ -167,6 +167,10 @@ class UnknownModel(UsageMistake):
     """A model that `models` does not name."""
 
 
+class UnknownDim(UsageMistake):
+    """A dim in the config that the model does not have."""
+
+
 class UnknownPrecision(UsageMistake):
     """A precision policy that `precision` does not name."""
 

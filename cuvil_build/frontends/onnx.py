@@ -17,7 +17,15 @@ from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.cuir.traverse import graphs_within
 from cuvil_build.cuir.types import dtype_of, shape_of
-from cuvil_build.errors import CuvilError, InvalidModel, Loc, MissingFile, UnsupportedOperator, nearest
+from cuvil_build.errors import (
+    CuvilError,
+    InvalidModel,
+    Loc,
+    ManyErrors,
+    MissingFile,
+    UnsupportedOperator,
+    nearest,
+)
 from cuvil_build.frontends.onnx_dims import settle_dims
 from cuvil_build.frontends.onnx_file import read_model
 from cuvil_build.frontends.onnx_lift import lift
@@ -110,6 +118,8 @@ def examine_onnx(
     label = file_label or path.name
     try:
         model, opset = read_onnx(path, dims=dims, outputs=outputs, file_label=label)
+    except ManyErrors as many:
+        return None, many.errors
     except CuvilError as error:
         return None, [error]
     errors = unsupported_operators(model)
@@ -159,7 +169,7 @@ def read_onnx(
 def unsupported_operators(model: ir.Model) -> list[CuvilError]:
     """One error for each node whose operator nobody knows."""
     return [
-        unsupported_operator(node).at(location_of(node))
+        unsupported_operator(node.domain, node.op_type).at(location_of(node))
         for graph in graphs_within(model.graph)
         for node in graph
         if catalog.find(node.domain, node.op_type) is None and node.op_type not in CONTROL_FLOW

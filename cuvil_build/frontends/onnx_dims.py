@@ -10,15 +10,11 @@ import onnx_ir as ir
 
 from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
 from cuvil_build.cuir.naming import fresh_name
-from cuvil_build.errors import InvalidModel, ShapeMismatch, UsageMistake, nearest
+from cuvil_build.errors import InvalidModel, ShapeMismatch, UnknownDim, nearest
 
 UNNAMED = ("", "?", "-1", "None")
 RESERVED = {"min", "max"}
 """Functions of the expression language."""
-
-
-class UnknownDim(UsageMistake):
-    """A dim in the configuration that the model does not have."""
 
 
 @dataclass(frozen=True, slots=True)

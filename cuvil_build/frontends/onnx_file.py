@@ -53,7 +53,7 @@ def read_model(path: Path, label: str) -> SourceModel:
     opset = _opset(proto, label)
     source = SourceModel(proto, opset)
     _Tidy(source, label).graph(proto.graph, {})
-    for graph in _graphs(proto.graph):
+    for graph in graphs_of(proto.graph):
         _take_tensors(graph, source, path.parent, label)
         _drop_default_inputs(graph)
         graph.ClearField("value_info")
@@ -89,17 +89,17 @@ def _opset(proto: ModelProto, label: str) -> int:
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
     if not versions:
         raise damaged(label, "the model names no opset")
-    uses_default = any(n.domain in ("", "ai.onnx") for g in _graphs(proto.graph) for n in g.node)
+    uses_default = any(n.domain in ("", "ai.onnx") for g in graphs_of(proto.graph) for n in g.node)
     if "" not in versions and uses_default:
         raise damaged(label, "the model names no opset of the default domain, and uses its operators")
     return int(versions.get("", 0))
 
 
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:
     yield graph
     for node in graph.node:
         for inner in _bodies(node):
-            yield from _graphs(inner)
+            yield from graphs_of(inner)
 
 
 def _bodies(node: NodeProto) -> Iterator[GraphProto]:
@@ -109,7 +109,7 @@ def _bodies(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
-def _node_text(node: NodeProto, opset: int) -> str:
+def node_text(node: NodeProto, opset: int) -> str:
     name = node.name or next((o for o in node.output if o), "")
     return f"node '{name}' ({node.op_type}, opset {opset})"
 
@@ -157,7 +157,7 @@ class _Tidy:
         for node in graph.node:
             for name in node.output:
                 if name and name in defined:
-                    text = _node_text(node, self.source.opset)
+                    text = node_text(node, self.source.opset)
                     raise damaged(self.label, f"value '{name}' is defined twice", node=text)
                 if name:
                     defined.add(name)
@@ -165,7 +165,7 @@ class _Tidy:
         return names
 
     def rename(self, node: NodeProto, names: dict[str, str]) -> None:
-        text = _node_text(node, self.source.opset)
+        text = node_text(node, self.source.opset)
         label = node.name or next((o for o in node.output if o), "")
         for index, name in enumerate(node.input):
             if name and name not in names:
@@ -202,7 +202,7 @@ class _Tidy:
                     heapq.heappush(ready, reader)
         if len(order) < len(needs):
             stuck = next(i for i, count in enumerate(missing) if count)
-            text = _node_text(graph.node[stuck], self.source.opset)
+            text = node_text(graph.node[stuck], self.source.opset)
             raise damaged(self.label, "the graph has a cycle", node=text)
         nodes = [NodeProto.FromString(graph.node[i].SerializeToString()) for i in order]
         del graph.node[:]

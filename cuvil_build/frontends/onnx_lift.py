@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import onnx.defs
 import onnx.version_converter
 import onnx_ir as ir
 
@@ -11,7 +12,9 @@ from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import IR_VERSION, OPSET, is_known_domain
 from cuvil_build.cuir.traverse import graphs_within, own_values
 from cuvil_build.errors import InvalidModel, Loc
-from cuvil_build.frontends.onnx_file import Origin, SourceModel
+from cuvil_build.frontends.onnx_file import Origin, SourceModel, graphs_of, node_text
+from cuvil_build.ops import catalog
+from cuvil_build.ops.infer import raise_all, unsupported_operator
 
 INITIALIZERS_APART = 4
 """From this format on, an initializer needs not be an input too; import has taken those inputs out."""
@@ -22,6 +25,7 @@ def lift(source: SourceModel, label: str) -> ir.Model:
     proto = source.proto
     proto.ir_version = max(proto.ir_version, INITIALIZERS_APART)
     if 0 < source.opset < OPSET:
+        _refuse_undefined(source, label)
         try:
             proto = onnx.version_converter.convert_version(proto, OPSET)
         except (onnx.version_converter.ConvertError, RuntimeError, ValueError) as error:
@@ -39,6 +43,21 @@ def lift(source: SourceModel, label: str) -> ir.Model:
     _hoist_constants(model, source, label)
     _locate(model, source, label)
     return model
+
+
+def _refuse_undefined(source: SourceModel, label: str) -> None:
+    """The converter stops at an operator that ONNX does not define: all of them are told here, by node."""
+    nodes = [n for graph in graphs_of(source.proto.graph) for n in graph.node if n.domain == ""]
+    if all(onnx.defs.has(node.op_type) for node in nodes):
+        return
+    wrong = [
+        node
+        for node in nodes
+        if catalog.find("", node.op_type) is None
+        and not (onnx.defs.has(node.op_type) and onnx.defs.get_schema(node.op_type).deprecated)
+    ]
+    places = [Loc(label, node=node_text(node, source.opset)) for node in wrong]
+    raise_all([unsupported_operator("", n.op_type).at(place) for n, place in zip(wrong, places)])
 
 
 def _set_opsets(model: ir.Model) -> None:

@@ -263,7 +263,7 @@ class _Walk:
             return [_constant(node)]
         operator = self.find(node.domain, node.op_type)
         if operator is None:
-            raise unsupported_operator(node)
+            raise unsupported_operator(node.domain, node.op_type)
         inputs = [None if v is None else self.result.known[v] for v in node.inputs]
         attributes = attributes_of(node)
         _check_call(operator.infer, node, len(inputs), attributes)
@@ -565,14 +565,14 @@ def _constant(node: ir.Node) -> Known:
     return known_of_tensor(value.as_tensor(), f"the value of '{node.name}'")
 
 
-def unsupported_operator(node: ir.Node) -> UnsupportedOperator:
+def unsupported_operator(domain: str, op_type: str) -> UnsupportedOperator:
     """The error for an operator that no file of ours describes."""
-    full = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    if onnx.defs.has(node.op_type, node.domain):
+    full = f"{domain}.{op_type}" if domain else op_type
+    if onnx.defs.has(op_type, domain):
         hint = "no kernel computes it yet: cut it off with 'outputs', or write it with other operators"
     else:
-        names = [name for domain, name in catalog.operators() if domain == node.domain]
-        hint = nearest(node.op_type, names) or "ONNX does not define it: export without custom operators"
+        names = [name for known, name in catalog.operators() if known == domain]
+        hint = nearest(op_type, names) or "ONNX does not define it: export without custom operators"
     return UnsupportedOperator(f"operator {full} is not supported", hint=hint)
 
 

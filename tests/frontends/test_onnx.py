@@ -13,9 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.cuir.locations import source_nodes
 from cuvil_build.cuir.opset import OPSET
-from cuvil_build.errors import CuvilError, ManyErrors, ShapeMismatch, UnsupportedOperator
+from cuvil_build.errors import CuvilError, ManyErrors, ShapeMismatch, UnknownDim, UnsupportedOperator
 from cuvil_build.frontends.onnx import Imported, examine_onnx, import_onnx
-from cuvil_build.frontends.onnx_dims import UnknownDim
 from cuvil_build.reference import Tolerance, compare, run_reference
 
 FLOAT = TensorProto.FLOAT

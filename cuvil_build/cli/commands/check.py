@@ -36,7 +36,7 @@ def command(
     else:
         for row in rows:
             _print(*row)
-    return 1 if any(errors for _, _, errors in rows) else 0
+    return max((error.exit_code for _, _, errors in rows for error in errors), default=0)
 
 
 def _print(model: ModelFile, imported: Imported | None, errors: list[CuvilError]) -> None:

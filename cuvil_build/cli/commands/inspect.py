@@ -13,7 +13,7 @@ from cuvil_build.cli import console, options, selection
 from cuvil_build.cli.model_files import built_output
 from cuvil_build.cuir.dims import read_dims
 from cuvil_build.cuir.traverse import all_nodes
-from cuvil_build.cuir.types import shape_of
+from cuvil_build.cuir.types import dtype_of, shape_of
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.frontends.onnx import import_onnx
 from cuvil_build.ops.infer import Inference, infer_model
@@ -70,8 +70,8 @@ def summarize(model: ir.Model, inference: Inference) -> dict[str, dict[str, obje
 
 
 def _type(value: ir.Value) -> str:
-    assert value.dtype is not None
-    return f"{value.dtype.name.lower()}[{', '.join(map(str, shape_of(value)))}]"
+    dtype = dtype_of(value.dtype, f"'{value.name}'")
+    return f"{dtype}[{', '.join(map(str, shape_of(value)))}]"
 
 
 def _operator(node: ir.Node) -> str:
