@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.errors import CuvilError, nearest
+from cuvil_build.errors import nearest
 from cuvil_build.fusion.tokens import RuleSyntax, Token, Tokens, number_of, shown
 
 NUMBER, TEXT, BOOL, VALUE = "number", "text", "bool", "value"
@@ -15,8 +15,12 @@ LIST = "list of "
 TYPES = (NUMBER, TEXT, BOOL, VALUE)
 
 
-class NotKnown(CuvilError):
-    """A question of a constraint that has no answer when the model is built."""
+class NotKnown(Exception):
+    """A question of a constraint that has no answer when the model is built: the match is refused."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cuvil_build.errors import InvalidValue
-
 _TOKEN = re.compile(
     r"""(?P<space>(\s|\#[^\n]*)+)
       | (?P<number>(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)?)
@@ -26,12 +24,17 @@ class Token:
     offset: int
 
 
-class RuleSyntax(InvalidValue):
-    """A constraint or pattern of a rule file that can't be read; `offset` is where, within its text."""
+class RuleSyntax(Exception):
+    """A constraint or pattern that can't be read; `offset` is where, within its text.
+
+    Whoever loads the file knows the place and tells the user.
+    """
 
     def __init__(self, message: str, offset: int, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message)
+        self.message = message
         self.offset = offset
+        self.hint = hint
 
 
 class Tokens:
