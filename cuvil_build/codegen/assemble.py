@@ -247,8 +247,13 @@ class _Assembler:
 
     def branch(self, item: BranchItem) -> Branch:
         sides = []
-        for side, body, which in (("then", item.then_body, 1), ("else", item.else_body, 2)):
-            settings: list[Instruction] = [SetSymbol(entry[0], entry[which]) for entry in item.locals]
+        then_values = {symbol: value for symbol, value, _ in item.locals}
+        else_values = {symbol: value for symbol, _, value in item.locals}
+        for side, body, values in (
+            ("then", item.then_body, then_values),
+            ("else", item.else_body, else_values),
+        ):
+            settings: list[Instruction] = [SetSymbol(symbol, value) for symbol, value in values.items()]
             # A branch sizes its results by its own dims; the local ones may build on those of inner branches.
             sides.append((*self.body(body, f"{item.name}/{side}"), *settings))
         return Branch(self.value_buffer(item.condition), sides[0], sides[1], item.name)
