@@ -10,13 +10,15 @@ from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 
 def run(model: ir.Model) -> PassResult:
     removed: list[str] = []
+    dropped: list[str] = []
     _sweep(model.graph, removed)
     for key in sorted(model.functions):
         _sweep(model.functions[key].graph, removed)
     _drop_functions(model)
     for graph in graphs_within(model.graph):
-        _drop_initializers(graph)
+        dropped += _drop_initializers(graph)
     rewrites = [Rewrite("removes a node that nothing reads", (name,)) for name in sorted(removed)]
+    rewrites += [Rewrite(f"removes the constant '{name}', which nothing reads", ()) for name in dropped]
     return PassResult(model, tuple(rewrites))
 
 
@@ -41,11 +43,12 @@ def _release(node: ir.Node) -> None:
                     inside.replace_input_with(index, None)
 
 
-def _drop_initializers(graph: ir.Graph) -> None:
-    for name in list(graph.initializers):
-        value = graph.initializers[name]
-        if not value.uses() and not value.is_graph_output():
-            del graph.initializers[name]
+def _drop_initializers(graph: ir.Graph) -> list[str]:
+    values = list(graph.initializers.items())
+    dead = [name for name, value in values if not value.uses() and not value.is_graph_output()]
+    for name in dead:
+        del graph.initializers[name]
+    return dead
 
 
 def _drop_functions(model: ir.Model) -> None:
