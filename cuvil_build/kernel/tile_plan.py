@@ -149,6 +149,10 @@ def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Prod
     # An axis of neither operand only repeats rows: an output of size one, most often.
     rows += [a for a in nest.axes if a.name not in mine and a.name not in other]
     rows.sort(key=nest.axes.index)
+    # Columns that a reshape has cut into several axes: panels of the longest, the others repeat them.
+    columns.sort(key=lambda a: _column_order(a, panel))
+    batch += columns[1:]
+    columns = columns[:1]
     if len(columns) != 1 or any(_touches(streamed.conditions, a) for a in (*columns, *batch)):
         return None
     if any(a.name not in other for a in nest.stages[0].axes):
@@ -157,6 +161,13 @@ def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Prod
     if panel.load.buffer.constant and not all(a.extent.is_static for a in (*batch, *columns, *reduction)):
         return None
     return Product(streamed, panel, tuple(batch), tuple(rows), columns[0], reduction, dtype)
+
+
+def _column_order(axis: Axis, panel: Operand) -> tuple[int, tuple[int, int, str]]:
+    """Longest first; among equals the one that is contiguous."""
+    first = 0 if not axis.extent.is_static else -axis.extent.value
+    kind, step, text = _slowest_first(panel.step(axis))
+    return first, (kind, -step, text)
 
 
 def _slowest_first(step: IntExpr) -> tuple[int, int, str]:
