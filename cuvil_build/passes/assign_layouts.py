@@ -47,9 +47,32 @@ def assign_layouts(model: ir.Model, inference: Inference) -> int:
             groups.join([*operands, *results])
     chosen = groups.wanted()
     for value in chosen:
-        rank = len(inference.known[value].shape)
-        value.metadata_props[ORDER_KEY] = ",".join(str(d) for d in channels_last(rank))
-    return len(chosen)
+        _set_order(value, channels_last(len(inference.known[value].shape)))
+    weights = _depthwise_weights(model, inference)
+    for value in weights:
+        _set_order(value, (*range(1, len(inference.known[value].shape)), 0))
+    return len(chosen) + len(weights)
+
+
+def _set_order(value: ir.Value, order: Sequence[int]) -> None:
+    value.metadata_props[ORDER_KEY] = ",".join(str(d) for d in order)
+
+
+def _depthwise_weights(model: ir.Model, inference: Inference) -> list[ir.Value]:
+    """One filter per channel: read a vector of channels at a time, so channels go last here too."""
+    found: dict[ir.Value, None] = {}
+    for node in model.graph.all_nodes():
+        if "window" not in _kinds(model, node):
+            continue
+        found |= {v: None for v in node.inputs if v is not None and _has_filter_per_channel(v, inference)}
+    return list(found)
+
+
+def _has_filter_per_channel(value: ir.Value, inference: Inference) -> bool:
+    known = inference.known.get(value)
+    if known is None or known.constant is None or known.rank not in _RANKS or not known.dtype.is_float:
+        return False
+    return value.is_initializer() and known.shape[0] != ONE and known.shape[1] == ONE
 
 
 def _fixed_values(model: ir.Model) -> set[ir.Value]:
