@@ -373,7 +373,7 @@ CUVIL_INLINE f32xN cuvil_tanh_f32xN(f32xN x)
     p = p * z + 1.33314422036e-1f;
     p = p * z - 3.33332819422e-1f;
     p = p * z * x + x;
-    return cuvil_select_f32xN((i32xN)(a < 0.625f), p, cuvil_copysign_f32xN(far, x));
+    return cuvil_copysign_f32xN(cuvil_select_f32xN((i32xN)(a < 0.625f), p, far), x);
 }
 
 /* 2 ULP. Cephes' rational function below 0.625. */
@@ -386,7 +386,7 @@ CUVIL_INLINE f64xN cuvil_tanh_f64xN(f64xN x)
     f64xN p = (z * -9.64399179425052238628e-1 - 9.92877231001918586564e1) * z - 1.61468768441708447952e3;
     f64xN q = ((z + 1.12811678491632931402e2) * z + 2.23548839060100448583e3) * z + 4.84406305325125486048e3;
     p = x + x * z * (p / q);
-    return cuvil_select_f64xN((i64xN)(a < 0.625), p, cuvil_copysign_f64xN(far, x));
+    return cuvil_copysign_f64xN(cuvil_select_f64xN((i64xN)(a < 0.625), p, far), x);
 }
 
 /* 2 ULP. Two polynomials: for small arguments odd, for large ones in the exponent of 1 - exp. */
@@ -540,7 +540,7 @@ CUVIL_INLINE f32xN cuvil_tan_f32xN(f32xN x)
     return cuvil_sin_f32xN(x) / cuvil_cos_f32xN(x);
 }
 
-/* 2 ULP. Cephes' ranges and polynomial. */
+/* 3 ULP. Cephes' ranges and polynomial. */
 @ atan_f32 select_f32 abs_f32 copysign_f32
 CUVIL_INLINE f32xN cuvil_atan_f32xN(f32xN x)
 {

@@ -52,6 +52,7 @@ from cuvil_build.kernel.program import (
     Var,
     VType,
 )
+from cuvil_build.kernel.prune import prune
 
 _HEAD = """\
 #include <stdint.h>
@@ -92,7 +93,7 @@ _FLOAT_SECTIONS = frozenset(
 
 def print_program(program: Program, symbol: str, about: str) -> str:
     """The whole C file of a kernel. `about` describes the kind of kernel, not where it is used."""
-    return _Printer(program, symbol, about).run()
+    return _Printer(prune(program), symbol, about).run()
 
 
 def _short(dtype: DType) -> str:

@@ -1,0 +1,162 @@
+/* window over (d0, 6, d1, d2): max over (3, 3); store. b0 float32[d0, 6, d3, d4], b1 float32[d0, 6, d1, d2]. */
+#include <stdint.h>
+
+#if defined(__wasm__)
+#define CUVIL_KERNEL
+#else
+#define CUVIL_KERNEL __attribute__((visibility("hidden")))
+#endif
+#define CUVIL_INLINE static inline __attribute__((always_inline, unused))
+#define CUVIL_LOCAL static __attribute__((noinline))
+
+#if defined(__clang__)
+#define CUVIL_UNROLL(n) _Pragma(CUVIL_TEXT(clang loop unroll_count(n)))
+#define CUVIL_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define CUVIL_UNROLL(n) _Pragma(CUVIL_TEXT(GCC unroll n))
+#define CUVIL_NO_UNROLL _Pragma("GCC unroll 1")
+#endif
+#define CUVIL_TEXT(x) #x
+
+typedef float f32x1 __attribute__((vector_size(4)));
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef int32_t i32x1 __attribute__((vector_size(4)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+
+CUVIL_INLINE int64_t cuvil_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+CUVIL_INLINE int64_t cuvil_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+CUVIL_INLINE f32x1 cuvil_select_f32x1(i32x1 m, f32x1 a, f32x1 b)
+{
+    return (f32x1)((m & (i32x1)a) | (~m & (i32x1)b));
+}
+
+/* The larger; NaN where either is one. */
+CUVIL_INLINE f32x1 cuvil_max_f32x1(f32x1 a, f32x1 b)
+{
+    return cuvil_select_f32x1((i32x1)(a > b) | (i32x1)(a != a), a, b);
+}
+
+CUVIL_INLINE f32x4 cuvil_select_f32x4(i32x4 m, f32x4 a, f32x4 b)
+{
+    return (f32x4)((m & (i32x4)a) | (~m & (i32x4)b));
+}
+
+/* The larger; NaN where either is one. */
+CUVIL_INLINE f32x4 cuvil_max_f32x4(f32x4 a, f32x4 b)
+{
+    return cuvil_select_f32x4((i32x4)(a > b) | (i32x4)(a != a), a, b);
+}
+
+CUVIL_INLINE f32x4 cuvil_gather_f32x4(const float *p, int64_t step)
+{
+    return (f32x4){p[0 * step], p[1 * step], p[2 * step], p[3 * step]};
+}
+
+CUVIL_INLINE f32x4 cuvil_load_f32x4(const float *p)
+{
+    f32x4 v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+CUVIL_INLINE float cuvil_max_f32(float x, float y)
+{
+    f32x1 r = cuvil_max_f32x1((f32x1){x}, (f32x1){y});
+    return r[0];
+}
+
+CUVIL_INLINE void cuvil_scatter_f32x4(float *p, int64_t step, f32x4 v)
+{
+    for (int64_t i = 0; i < 4; i++)
+        p[i * step] = v[i];
+}
+
+CUVIL_INLINE f32x4 cuvil_splat_f32x4(float x)
+{
+    return (f32x4){x, x, x, x};
+}
+
+CUVIL_INLINE void cuvil_store_f32x4(float *p, f32x4 v)
+{
+    __builtin_memcpy(p, &v, sizeof v);
+}
+
+CUVIL_KERNEL void window_25685c80(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+    void *scratch);
+
+CUVIL_KERNEL void window_25685c80(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+    void *scratch)
+{
+    const float *const b0 = buffers[0];
+    float *const b1 = buffers[1];
+    const int64_t d1 = dims[1];
+    const int64_t d2 = dims[2];
+    const int64_t d3 = dims[3];
+    const int64_t d4 = dims[4];
+    (void)scratch;
+    for (int64_t chunk = begin; chunk < end; chunk++) {
+        const int64_t i2 = (chunk % d1);
+        const int64_t i0 = (chunk / d1);
+        const int64_t from0 = cuvil_max(-2 * i2 + 1, 0);
+        const int64_t to0 = cuvil_max(from0, cuvil_min(d3 - 2 * i2 + 1, 3));
+        const int64_t from2 = cuvil_max(-2 * i2 + 1, 0);
+        const int64_t to2 = cuvil_max(from2, cuvil_min(d3 - 2 * i2 + 1, 3));
+        for (int64_t i3 = 0; i3 < d2; i3++) {
+            const int64_t from1 = cuvil_max(-2 * i3 + 1, 0);
+            const int64_t to1 = cuvil_max(from1, cuvil_min(d4 - 2 * i3 + 1, 3));
+            const int64_t from3 = cuvil_max(-2 * i3 + 1, 0);
+            const int64_t to3 = cuvil_max(from3, cuvil_min(d4 - 2 * i3 + 1, 3));
+            if ((2 * i2 - 1) >= 0 && (2 * i2 - 1) < d3 && (2 * i2 + 1) >= 0 && (2 * i2 + 1) < d3 && (2 * i3 - 1) >= 0 && (2 * i3 - 1) < d4 && (2 * i3 + 1) < d4) {
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum0 = cuvil_splat_f32x4((-__builtin_inff()));
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum0 = cuvil_max_f32x4(sum0, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum0);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum1 = (-__builtin_inff());
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum1 = cuvil_max_f32(sum1, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum1;
+                }
+            } else {
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum2 = cuvil_splat_f32x4((-__builtin_inff()));
+                    for (int64_t j0 = from0; j0 < to0; j0++) {
+                        for (int64_t j1 = from1; j1 < to1; j1++) {
+                            sum2 = cuvil_max_f32x4(sum2, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum2);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum3 = (-__builtin_inff());
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        for (int64_t j1 = from3; j1 < to3; j1++) {
+                            sum3 = cuvil_max_f32(sum3, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum3;
+                }
+            }
+        }
+    }
+}
