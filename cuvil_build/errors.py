@@ -243,10 +243,6 @@ class StepCrashed(CuvilError):
     """A step whose process died."""
 
 
-class CommandFailed(CuvilError):
-    """A tool that a step ran, and that reported failure."""
-
-
 class ToolchainNotFound(CuvilError):
     """No C compiler of the kind asked for, or one that does not answer."""
 

@@ -109,7 +109,7 @@ def _run(
     began = time.monotonic()
     worker(Job(node.id, node.params, _inputs(layout, planned, node), outputs, store, _logger(log)))
     seconds = time.monotonic() - began
-    _check(layout, planned, node, outputs)
+    check_files(layout, planned, node, outputs)
     blobs = store.touched | inherited
     taken = {
         name: store.take(path, node.outputs[name].endswith("/")) for name, path in sorted(outputs.items())
@@ -148,7 +148,8 @@ def _inputs(layout: Layout, planned: Planned, node: Node) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def _check(layout: Layout, planned: Planned, node: Node, outputs: Mapping[str, Path]) -> None:
+def check_files(layout: Layout, planned: Planned, node: Node, outputs: Mapping[str, Path]) -> None:
+    """After the worker returned: all outputs are there, and no source was edited meanwhile."""
     for name, path in sorted(outputs.items()):
         made = any(path.iterdir()) if path.is_dir() else path.is_file()
         if not made or path.is_dir() != node.outputs[name].endswith("/"):

@@ -149,13 +149,12 @@ class Server:
                 self._report_crash(child, status)
 
     def _report_crash(self, child: Child, status: int) -> None:
-        name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "an error of ours"
-        log = self.layout.log(child.step).relative_to(self.layout.root)
-        crash = StepCrashed(f"step '{child.title}' was ended by {name}", hint=f"its log is {log}")
+        log = str(self.layout.log(child.step).relative_to(self.layout.root))
+        crash = describe_crash(child.title, status, log)
         now = time.monotonic()
         failed = Outcome("failed", str(crash), error_name(StepCrashed), crash.exit_code)
         self._send(
-            Ended(child.step, child.title, at=now, seconds=now - child.began, log=str(log), **asdict(failed))
+            Ended(child.step, child.title, at=now, seconds=now - child.began, log=log, **asdict(failed))
         )
 
     def _read_planned(self) -> Planned:
@@ -189,6 +188,15 @@ class Server:
         with contextlib.suppress(OSError):
             path.unlink()
             path.parent.rmdir()
+
+
+def describe_crash(title: str, status: int, log: str) -> StepCrashed:
+    """From a wait status to the error of the step."""
+    if os.WIFSIGNALED(status):
+        what = f"was ended by {signal.Signals(os.WTERMSIG(status)).name}"
+    else:
+        what = f"ended with {os.waitstatus_to_exitcode(status)} and no answer"
+    return StepCrashed(f"step '{title}' {what}", hint=f"its log is {log}")
 
 
 def _detach() -> None:

@@ -25,22 +25,22 @@ def covered(step: str, toy: Toy, planned: set[str]) -> bool:
     return any(name.startswith(f"{kind}:") and name.endswith("/*") for name in planned)
 
 
-def test_a_build_delivers_every_variant(toy: Toy) -> None:
-    result = toy.build()
+def test_a_build_delivers_every_variant(fresh: Toy) -> None:
+    result = fresh.build()
     assert result.ok, result.failures
-    assert toy.text("build/a/fp32/x64/module.so") == "add.c=x86_64: x+y\nmul.c=x86_64: x*y\n"
-    assert toy.text("build/a/fp32/web/module.so") == "add.c=wasm32: x+y\nmul.c=wasm32: x*y\n"
-    assert sorted(toy.artifacts())[:4] == [
+    assert fresh.text("build/a/fp32/x64/module.so") == "add.c=x86_64: x+y\nmul.c=x86_64: x*y\n"
+    assert fresh.text("build/a/fp32/web/module.so") == "add.c=wasm32: x+y\nmul.c=wasm32: x*y\n"
+    assert sorted(fresh.artifacts())[:4] == [
         "a/fp32/web/manifest.json",
         "a/fp32/web/module.so",
         "a/fp32/web/reports/verify.json",
         "a/fp32/web/weights.bin",
     ]
-    assert os.access(toy.root / "build/a/fp32/x64/module.so", os.X_OK)
+    assert os.access(fresh.root / "build/a/fp32/x64/module.so", os.X_OK)
 
 
-def test_steps_are_shared_between_variants(toy: Toy) -> None:
-    ran = kinds_of(toy.build().ran)
+def test_steps_are_shared_between_variants(fresh: Toy) -> None:
+    ran = kinds_of(fresh.build().ran)
     assert ran.count("import_model") == 2
     assert ran.count("fuse") == 3, "two groups of limits for a, one for b"
     assert ran.count("compile") == 5, "add of a and b on x64 is one object"
@@ -73,22 +73,22 @@ def test_one_kernel_recompiles_one_object_per_target(built: Toy) -> None:
     assert {node.label for node in result.plan.dag if node.id in result.ran and node.label} == {"mul.c"}
 
 
-def test_build_runs_what_plan_says_and_nothing_else(toy: Toy) -> None:
+def test_build_runs_what_plan_says_and_nothing_else(fresh: Toy) -> None:
     for old, new in (("x+y", "y+x"), ("bias 1", "bias 3"), ("# a comment", "# c")):
-        toy.build()
-        toy.edit("models/a.txt", old, new)
-        plan = toy.plan()
+        fresh.build()
+        fresh.edit("models/a.txt", old, new)
+        plan = fresh.plan()
         must, may = ids(plan, Status.RUN), ids(plan, Status.MAY_RUN)
-        ran = set(toy.build().ran)
+        ran = set(fresh.build().ran)
         assert must <= ran
-        assert all(covered(step, toy, must | may) for step in ran)
+        assert all(covered(step, fresh, must | may) for step in ran)
 
 
-def test_every_reason_is_told(toy: Toy) -> None:
-    assert {r.reason for r in toy.plan().plan.with_status(Status.RUN)} == {"first build"}
-    toy.build()
-    toy.edit("models/a.txt", "bias 1", "bias 2")
-    resolved = toy.plan().plan.resolved
+def test_every_reason_is_told(fresh: Toy) -> None:
+    assert {r.reason for r in fresh.plan().plan.with_status(Status.RUN)} == {"first build"}
+    fresh.build()
+    fresh.edit("models/a.txt", "bias 1", "bias 2")
+    resolved = fresh.plan().plan.resolved
     assert resolved["fetch:a"].reason.startswith("files.source changed: ")
     assert resolved["import_model:a"].reason == "reads fetch:a"
 
@@ -176,10 +176,10 @@ def test_a_clone_with_a_copied_store_runs_nothing(built: Toy, tmp_path: Path) ->
     assert clone.artifacts() == built.artifacts()
 
 
-def test_a_shared_store_serves_several_projects(toy: Toy, tmp_path: Path) -> None:
+def test_a_shared_store_serves_several_projects(fresh: Toy, tmp_path: Path) -> None:
     shared = str(tmp_path / "shared")
-    toy.environ["CUVIL_STORE"] = shared
-    toy.build()
+    fresh.environ["CUVIL_STORE"] = shared
+    fresh.build()
     other = Toy.make(tmp_path / "other")
     other.environ["CUVIL_STORE"] = shared
     assert other.build().ran == ()
@@ -223,26 +223,26 @@ def test_a_blob_that_a_graph_names_is_made_anew(built: Toy) -> None:
     assert built.root.joinpath("build/a/fp32/x64/weights.bin").read_bytes().startswith(b"bias 1\0")
 
 
-def test_force_runs_everything_again(toy: Toy) -> None:
-    first = toy.build()
-    forced = toy.build(force=True)
+def test_force_runs_everything_again(fresh: Toy) -> None:
+    first = fresh.build()
+    forced = fresh.build(force=True)
     assert sorted(forced.ran) == sorted(first.ran)
 
 
-def test_until_stops_after_a_kind_or_a_step(toy: Toy) -> None:
-    assert sorted(set(kinds_of(toy.build(until="import_model").ran))) == ["fetch", "import_model"]
-    assert toy.build("a", until="codegen:a/fp32/x64").ran[-1] == "codegen:a/fp32/x64"
-    assert not (toy.root / "build").exists()
+def test_until_stops_after_a_kind_or_a_step(fresh: Toy) -> None:
+    assert sorted(set(kinds_of(fresh.build(until="import_model").ran))) == ["fetch", "import_model"]
+    assert fresh.build("a", until="codegen:a/fp32/x64").ran[-1] == "codegen:a/fp32/x64"
+    assert not (fresh.root / "build").exists()
     with pytest.raises(UnknownStep, match="no step 'codgen'") as error:
-        toy.build(until="codgen")
+        fresh.build(until="codgen")
     assert "did you mean 'codegen'" in str(error.value)
 
 
-def test_selectors_build_a_part(toy: Toy) -> None:
-    toy.build("model:a,target:web")
-    assert {name.rpartition("/")[0].split("/")[0] for name in toy.artifacts()} == {"a"}
-    assert not (toy.root / "build/a/fp32/x64").exists()
-    rest = toy.build()
+def test_selectors_build_a_part(fresh: Toy) -> None:
+    fresh.build("model:a,target:web")
+    assert {name.rpartition("/")[0].split("/")[0] for name in fresh.artifacts()} == {"a"}
+    assert not (fresh.root / "build/a/fp32/x64").exists()
+    rest = fresh.build()
     assert "import_model:a" not in rest.ran
 
 
@@ -252,75 +252,75 @@ def test_modified_variants_are_those_whose_steps_changed(built: Toy) -> None:
     assert [v.id for v in built.project().select(["state:modified"])] == ["b/fp32/x64"]
 
 
-def test_a_failing_step_is_told_once_without_a_traceback(toy: Toy) -> None:
-    toy.edit("models/a.txt", "kernel mul", "kernal mul")
-    result = toy.build(keep_going=True)
+def test_a_failing_step_is_told_once_without_a_traceback(fresh: Toy) -> None:
+    fresh.edit("models/a.txt", "kernel mul", "kernal mul")
+    result = fresh.build(keep_going=True)
     assert [f.step for f in result.failures] == ["import_model:a"]
     failure = result.failures[0]
     assert (
         failure.error
         == "error[invalid-model]: 'kernal mul x*y' is no kernel\n  hint: as in 'kernel NAME BODY'"
     )
-    assert "Traceback" in toy.text(failure.log)
+    assert "Traceback" in fresh.text(failure.log)
     assert result.exit_code == 1
-    assert sorted(toy.artifacts())[0].startswith("b/"), "what does not need it was built"
-    toy.edit("models/a.txt", "kernal mul", "kernel mul")
-    assert toy.build().ok
+    assert sorted(fresh.artifacts())[0].startswith("b/"), "what does not need it was built"
+    fresh.edit("models/a.txt", "kernal mul", "kernel mul")
+    assert fresh.build().ok
 
 
-def test_a_failed_build_without_keep_going_resumes(toy: Toy) -> None:
-    toy.edit("models/a.txt", "kernel mul", "kernal mul")
-    first = toy.build(jobs=1)
+def test_a_failed_build_without_keep_going_resumes(fresh: Toy) -> None:
+    fresh.edit("models/a.txt", "kernel mul", "kernal mul")
+    first = fresh.build(jobs=1)
     assert not first.ok
-    toy.edit("models/a.txt", "kernal mul", "kernel mul")
-    second = toy.build()
+    fresh.edit("models/a.txt", "kernal mul", "kernel mul")
+    second = fresh.build()
     assert second.ok
     assert "fetch:b" in first.ran
     assert "fetch:b" not in second.ran, "what was done stays done"
 
 
-def test_a_failed_verification_has_its_exit_code_and_delivers_nothing(toy: Toy) -> None:
-    toy.edit("models/a.txt", "kernel mul", "wrong\nkernel mul")
-    result = toy.build("a")
+def test_a_failed_verification_has_its_exit_code_and_delivers_nothing(fresh: Toy) -> None:
+    fresh.edit("models/a.txt", "kernel mul", "wrong\nkernel mul")
+    result = fresh.build("a")
     assert result.exit_code == 3
-    assert not (toy.root / "build").exists()
+    assert not (fresh.root / "build").exists()
 
 
-def test_a_step_that_crashes_or_has_a_bug_is_named(toy: Toy) -> None:
-    toy.write("models/a.txt", "crash\n")
-    toy.write("models/b.txt", "bug\n")
-    result = toy.build(keep_going=True)
+def test_a_step_that_crashes_or_has_a_bug_is_named(fresh: Toy) -> None:
+    fresh.write("models/a.txt", "crash\n")
+    fresh.write("models/b.txt", "bug\n")
+    result = fresh.build(keep_going=True)
     errors = {failure.step: failure.error for failure in result.failures}
     assert "was ended by SIGSEGV" in errors["fetch:a"]
     assert errors["fetch:b"].startswith("error[internal]: step 'fetch:b': ZeroDivisionError: one of ours")
 
 
-def test_an_output_that_was_not_written_is_an_error(toy: Toy) -> None:
-    toy.write("models/b.txt", "forget\n")
-    failure = toy.build("b").failures[0]
+def test_an_output_that_was_not_written_is_an_error(fresh: Toy) -> None:
+    fresh.write("models/b.txt", "forget\n")
+    failure = fresh.build("b").failures[0]
     assert failure.error.startswith(
         "error[missing-output]: step 'import_model:b' did not write its output 'graph'"
     )
 
 
-def test_a_source_that_is_edited_while_it_is_read_is_not_stored(toy: Toy) -> None:
-    toy.write("models/b.txt", "slow\nkernel f x\n")
+def test_a_source_that_is_edited_while_it_is_read_is_not_stored(fresh: Toy) -> None:
+    fresh.write("models/b.txt", "slow\nkernel f x\n")
 
     def edit(event: Event) -> None:
         if isinstance(event, Started) and event.step == "fetch:b":
-            toy.write("models/b.txt", "slow\nkernel g x\n")
+            fresh.write("models/b.txt", "slow\nkernel g x\n")
 
-    result = toy.project().build(["b"], until="fetch", listen=edit)
+    result = fresh.project().build(["b"], until="fetch", listen=edit)
     assert [failure.name for failure in result.failures] == ["input-changed"]
-    assert toy.build("b").ok
-    assert toy.text("build/b/fp32/x64/module.so").startswith("g.c=")
+    assert fresh.build("b").ok
+    assert fresh.text("build/b/fp32/x64/module.so").startswith("g.c=")
 
 
-def test_a_missing_source_is_an_error_before_anything_runs(toy: Toy) -> None:
-    (toy.root / "models/b.txt").unlink()
+def test_a_missing_source_is_an_error_before_anything_runs(fresh: Toy) -> None:
+    (fresh.root / "models/b.txt").unlink()
     with pytest.raises(MissingFile, match=r"b\.txt"):
-        toy.build()
-    assert not (toy.root / "build").exists()
+        fresh.build()
+    assert not (fresh.root / "build").exists()
 
 
 def test_what_no_step_names_any_more_goes(built: Toy) -> None:
@@ -339,23 +339,23 @@ def test_a_build_of_a_part_keeps_the_objects_of_the_rest(built: Toy) -> None:
     assert built.build().reused == ()
 
 
-def test_ninja_files_do_not_depend_on_jobs_or_place(toy: Toy, tmp_path: Path) -> None:
+def test_ninja_files_do_not_depend_on_jobs_or_place(fresh: Toy, tmp_path: Path) -> None:
     other = Toy.make(tmp_path / "a" / "longer" / "place")
-    assert toy.build(jobs=1).ok and other.build(jobs=8).ok
+    assert fresh.build(jobs=1).ok and other.build(jobs=8).ok
     for phase in (1, 2):
         name = f".cuvil/ninja/phase{phase}/build.ninja"
-        assert toy.text(name) == other.text(name)
-    assert toy.artifacts() == other.artifacts()
-    ours, theirs = (json.loads(t.text(".cuvil/builds/1/ingredients.json")) for t in (toy, other))
+        assert fresh.text(name) == other.text(name)
+    assert fresh.artifacts() == other.artifacts()
+    ours, theirs = (json.loads(t.text(".cuvil/builds/1/ingredients.json")) for t in (fresh, other))
     assert {step: row["key"] for step, row in ours.items()} == {
         step: row["key"] for step, row in theirs.items()
     }
 
 
-def test_big_outputs_are_links_of_the_store_and_small_ones_are_not(toy: Toy) -> None:
-    toy.build()
-    assert (toy.root / "build/a/fp32/x64/weights.bin").stat().st_nlink > 1
-    assert (toy.root / "build/a/fp32/x64/module.so").stat().st_nlink == 1
+def test_big_outputs_are_links_of_the_store_and_small_ones_are_not(fresh: Toy) -> None:
+    fresh.build()
+    assert (fresh.root / "build/a/fp32/x64/weights.bin").stat().st_nlink > 1
+    assert (fresh.root / "build/a/fp32/x64/module.so").stat().st_nlink == 1
 
 
 def test_the_last_ten_builds_are_kept(built: Toy) -> None:
@@ -367,14 +367,14 @@ def test_the_last_ten_builds_are_kept(built: Toy) -> None:
     assert sorted(int(path.name) for path in builds.iterdir()) == list(range(3, 13))
 
 
-def test_a_trace_shows_every_step(toy: Toy) -> None:
-    result = toy.build()
-    trace = json.loads(toy.text(".cuvil/builds/1/trace.json"))
+def test_a_trace_shows_every_step(fresh: Toy) -> None:
+    result = fresh.build()
+    trace = json.loads(fresh.text(".cuvil/builds/1/trace.json"))
     assert len(trace["traceEvents"]) == len(result.ran) + len(
-        [e for e in toy.ended().values() if e.status != "ok"]
+        [e for e in fresh.ended().values() if e.status != "ok"]
     )
     assert all(row["ph"] == "X" and row["dur"] >= 0 and row["ts"] >= 0 for row in trace["traceEvents"])
 
 
-def test_all_kinds_ran(toy: Toy) -> None:
-    assert sorted(set(kinds_of(toy.build().ran))) == ALL_KINDS
+def test_all_kinds_ran(fresh: Toy) -> None:
+    assert sorted(set(kinds_of(fresh.build().ran))) == ALL_KINDS

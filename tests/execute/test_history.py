@@ -9,16 +9,16 @@ from cuvil_build.execute.history import explain, recent_keys
 from tests.toy_project import Toy
 
 
-def test_why_compares_with_the_build_before(toy: Toy) -> None:
-    layout = toy.project().layout
+def test_why_compares_with_the_build_before(fresh: Toy) -> None:
+    layout = fresh.project().layout
     with pytest.raises(UnknownBuild, match="there is no build yet"):
         explain(layout, "link:a/fp32/x64")
-    toy.build(until="link")
+    fresh.build(until="link")
     first = explain(layout, "link:a/fp32/x64")
     assert (first.status, first.against, first.changes) == ("ok", None, ())
-    toy.environ["TOY_LINK"] = "1"
-    toy.edit("models/b.txt", "-x", "-y")
-    toy.build(until="link")
+    fresh.environ["TOY_LINK"] = "1"
+    fresh.edit("models/b.txt", "-x", "-y")
+    fresh.build(until="link")
     found = explain(layout, "link:a/fp32/x64")
     assert (found.build, found.against, found.status) == (2, 1, "ok")
     assert [change.field for change in found.changes] == ["env.TOY_LINK"]
@@ -31,11 +31,11 @@ def test_why_compares_with_the_build_before(toy: Toy) -> None:
         explain(layout, "link:a/fp32/x46")
 
 
-def test_an_older_build_can_be_named(toy: Toy) -> None:
+def test_an_older_build_can_be_named(fresh: Toy) -> None:
     for value in ("1", "2", "3"):
-        toy.edit("models/a.txt", toy.text("models/a.txt").splitlines()[0], f"# {value}")
-        toy.build(until="fetch")
-    layout = toy.project().layout
+        fresh.edit("models/a.txt", fresh.text("models/a.txt").splitlines()[0], f"# {value}")
+        fresh.build(until="fetch")
+    layout = fresh.project().layout
     assert explain(layout, "fetch:a").against == 2
     assert explain(layout, "fetch:a", 1).against == 1
     assert explain(layout, "fetch:b").changes == ()

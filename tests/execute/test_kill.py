@@ -65,49 +65,49 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def test_a_build_killed_at_random_moments_is_completed_by_the_next(
-    toy: Toy, expected: dict[str, bytes]
+    fresh: Toy, expected: dict[str, bytes]
 ) -> None:
     dice = random.Random(7)
     for _ in range(4):
-        process = start(toy)
-        wait_for_first_log(toy)
+        process = start(fresh)
+        wait_for_first_log(fresh)
         time.sleep(dice.uniform(0.0, 0.7))
         process.kill()
         process.communicate()
-    result = toy.build()
+    result = fresh.build()
     assert result.ok, result.failures
-    assert toy.artifacts() == expected
-    assert not (toy.root / ".cuvil/tmp").exists()
+    assert fresh.artifacts() == expected
+    assert not (fresh.root / ".cuvil/tmp").exists()
 
 
-def test_nothing_survives_a_killed_build(toy: Toy) -> None:
-    toy.write("models/a.txt", "slow\nkernel slow slow\n")
-    process = start(toy)
-    wait_for_first_log(toy)
+def test_nothing_survives_a_killed_build(fresh: Toy) -> None:
+    fresh.write("models/a.txt", "slow\nkernel slow slow\n")
+    process = start(fresh)
+    wait_for_first_log(fresh)
     process.kill()
     process.communicate()
     until = time.monotonic() + 10
-    while processes_of(toy):
-        assert time.monotonic() < until, processes_of(toy)
+    while processes_of(fresh):
+        assert time.monotonic() < until, processes_of(fresh)
         time.sleep(0.05)
 
 
-def test_an_interrupted_build_ends_quietly_and_goes_on_later(toy: Toy) -> None:
-    toy.write("models/a.txt", "slow\nkernel slow slow\n")
-    process = start(toy)
-    wait_for_first_log(toy)
+def test_an_interrupted_build_ends_quietly_and_goes_on_later(fresh: Toy) -> None:
+    fresh.write("models/a.txt", "slow\nkernel slow slow\n")
+    process = start(fresh)
+    wait_for_first_log(fresh)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert "interrupted" in errors
-    assert not processes_of(toy)
-    assert toy.build().ok
+    assert not processes_of(fresh)
+    assert fresh.build().ok
 
 
-def test_a_second_build_waits_for_the_first(toy: Toy) -> None:
-    with locked(toy.root / ".cuvil/lock", print):
-        second = start(toy, "--until", "fetch")
+def test_a_second_build_waits_for_the_first(fresh: Toy) -> None:
+    with locked(fresh.root / ".cuvil/lock", print):
+        second = start(fresh, "--until", "fetch")
         assert second.stderr is not None
         line = second.stderr.readline()
         assert line == f"waiting for another build of this project (process {os.getpid()})\n"
@@ -117,12 +117,12 @@ def test_a_second_build_waits_for_the_first(toy: Toy) -> None:
 
 
 def test_two_projects_may_build_with_one_store_at_once(
-    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUVIL_STORE", str(tmp_path / "shared"))
     other = Toy.make(tmp_path / "other")
-    both = [start(toy), start(other)]
+    both = [start(fresh), start(other)]
     for process in both:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    assert toy.artifacts() == other.artifacts()
+    assert fresh.artifacts() == other.artifacts()

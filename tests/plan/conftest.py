@@ -1,14 +1,5 @@
-"""A fresh toy project for each test."""
+"""Toy projects, fresh and built."""
 
-from __future__ import annotations
+from tests.toy_fixtures import built, fresh, once, run
 
-from pathlib import Path
-
-import pytest
-
-from tests.toy_project import Toy
-
-
-@pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    return Toy.make(tmp_path / "project")
+__all__ = ["built", "fresh", "once", "run"]

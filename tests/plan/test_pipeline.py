@@ -16,8 +16,8 @@ from tests import toy_steps
 from tests.toy_project import Toy
 
 
-def test_ids_say_what_is_shared(toy: Toy) -> None:
-    dag = toy.project().planner().pipeline.first()
+def test_ids_say_what_is_shared(fresh: Toy) -> None:
+    dag = fresh.project().planner().pipeline.first()
     by_kind = {kind: sorted(n.id for n in dag if n.kind == kind) for kind in {n.kind for n in dag}}
     assert by_kind["import_model"] == ["import_model:a", "import_model:b"]
     assert len(by_kind["fuse"]) == 3
@@ -25,8 +25,8 @@ def test_ids_say_what_is_shared(toy: Toy) -> None:
     assert dag["import_model:a"].variants == ("a/fp32/web", "a/fp32/x64")
 
 
-def test_units_that_are_not_known_are_one_pending_step(toy: Toy) -> None:
-    dag = toy.project().planner().pipeline.second({}, lambda _: b"")
+def test_units_that_are_not_known_are_one_pending_step(fresh: Toy) -> None:
+    dag = fresh.project().planner().pipeline.second({}, lambda _: b"")
     assert sorted(node.id for node in dag if node.pending) == [
         "compile:a/fp32/web/*",
         "compile:a/fp32/x64/*",
@@ -51,9 +51,13 @@ def unit(name: str, **more: Any) -> dict[str, Any]:
     return {"name": f"{name}.c", "path": f"{name}.c", "headers": ["common.h"], "flags": [], **more}
 
 
-def test_equal_units_of_two_variants_are_one_step(toy: Toy) -> None:
+def test_equal_units_of_two_variants_are_one_step(fresh: Toy) -> None:
     actions, text = codegen_action([unit("f")], f="1")
-    dag = toy.project().planner(toy.project().select(["target:x64"])).pipeline.second(actions, lambda _: text)
+    dag = (
+        fresh.project()
+        .planner(fresh.project().select(["target:x64"]))
+        .pipeline.second(actions, lambda _: text)
+    )
     (node,) = [node for node in dag if node.kind == "compile"]
     assert node.variants == ("a/fp32/x64", "b/fp32/x64")
     assert node.label == "f.c"
@@ -66,13 +70,13 @@ def test_equal_units_of_two_variants_are_one_step(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("other", [unit("f", flags=["-O1"]), unit("g"), unit("f", headers=[])], ids=str)
-def test_another_source_flag_or_header_is_another_step(toy: Toy, other: dict[str, Any]) -> None:
+def test_another_source_flag_or_header_is_another_step(fresh: Toy, other: dict[str, Any]) -> None:
     found = set()
     for row in (unit("f"), other):
         actions, text = codegen_action([row], f="1", g="2")
         dag = (
-            toy.project()
-            .planner(toy.project().select(["b"]))
+            fresh.project()
+            .planner(fresh.project().select(["b"]))
             .pipeline.second(actions, lambda _, text=text: text)
         )
         found |= {node.id for node in dag if node.kind == "compile"}
@@ -94,17 +98,17 @@ def test_a_bad_list_of_units_names_its_step(text: bytes, message: str) -> None:
     assert "codegen:a" in str(error.value)
 
 
-def test_a_unit_without_its_file_is_named(toy: Toy) -> None:
+def test_a_unit_without_its_file_is_named(fresh: Toy) -> None:
     actions, text = codegen_action([unit("nowhere")], f="1")
     with pytest.raises(InvalidPipeline, match=r"unit 'nowhere\.c' .* has no file 'nowhere\.c'"):
-        toy.project().planner(toy.project().select(["b"])).pipeline.second(actions, lambda _: text)
+        fresh.project().planner(fresh.project().select(["b"])).pipeline.second(actions, lambda _: text)
 
 
-def test_a_shared_step_may_not_depend_on_what_is_not_shared(toy: Toy) -> None:
+def test_a_shared_step_may_not_depend_on_what_is_not_shared(fresh: Toy) -> None:
     greedy = replace(toy_steps.KINDS["import_model"], params=lambda c: {"target": c.target.name})
-    toy.kinds = {**toy_steps.KINDS, "import_model": greedy}
+    fresh.kinds = {**toy_steps.KINDS, "import_model": greedy}
     with pytest.raises(InvalidPipeline, match="'import_model:a' depends on more than its scope 'model'"):
-        toy.project().planner().pipeline.first()
+        fresh.project().planner().pipeline.first()
 
 
 @pytest.mark.parametrize(
@@ -115,21 +119,21 @@ def test_a_shared_step_may_not_depend_on_what_is_not_shared(toy: Toy) -> None:
         (From("link", "library"), "of phase 1 reads 'link' of phase 2"),
     ],
 )
-def test_inputs_that_nobody_makes_are_refused(toy: Toy, wanted: From, message: str) -> None:
-    toy.kinds = {**toy_steps.KINDS, "fuse": replace(toy_steps.KINDS["fuse"], inputs={"graph": wanted})}
+def test_inputs_that_nobody_makes_are_refused(fresh: Toy, wanted: From, message: str) -> None:
+    fresh.kinds = {**toy_steps.KINDS, "fuse": replace(toy_steps.KINDS["fuse"], inputs={"graph": wanted})}
     with pytest.raises(InvalidPipeline, match=message):
-        toy.project().planner().pipeline.first()
+        fresh.project().planner().pipeline.first()
 
 
-def test_a_step_that_a_variant_does_not_have_is_passed_over(toy: Toy) -> None:
+def test_a_step_that_a_variant_does_not_have_is_passed_over(fresh: Toy) -> None:
     quantize = replace(
         toy_steps.KINDS["fuse"],
         name="quantize",
         inputs={"graph": From("fuse", "graph")},
         when=lambda c: c.variant.model == "b",
     )
-    toy.kinds = {**toy_steps.KINDS, "quantize": quantize}
-    dag = toy.project().planner().pipeline.first()
+    fresh.kinds = {**toy_steps.KINDS, "quantize": quantize}
+    dag = fresh.project().planner().pipeline.first()
     assert [step.partition(":")[0] for step in dag.before("codegen:a/fp32/x64")] == ["fuse"]
     assert [step.partition(":")[0] for step in dag.before("codegen:b/fp32/x64")] == ["quantize"]
 
