@@ -23,7 +23,6 @@ from cuvil_build.reference import run_reference
 
 from .interpreter import run_region
 
-
 OPSET = 26
 
 
