@@ -47,10 +47,10 @@ def is_true(value: IntExpr) -> bool | None:
 
 
 def is_less(ctx: InferContext, left: IntExpr, right: IntExpr) -> bool | None:
-    low, high = ctx.bounds(right - left)
-    if low > 0:
+    # both differences: a dim without an upper bound leaves one of them without any
+    if ctx.bounds(right - left)[0] > 0:
         return True
-    return False if high is not None and high <= 0 else None
+    return False if ctx.bounds(left - right)[0] >= 0 else None
 
 
 def quotient(ctx: InferContext, left: IntExpr, right: IntExpr) -> IntExpr | None:

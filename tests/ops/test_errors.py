@@ -1,0 +1,55 @@
+"""What operators refuse, and in which words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cuvil_build.errors import CuvilError, NotYet, ShapeMismatch, UnsupportedAttribute
+
+from .harness import Case, check_one, f32, i64
+
+CASES = [
+    (Case("Add", [f32(2, 3), f32(2, 4)]), ShapeMismatch, "axis 1"),
+    (Case("MatMul", [f32(2, 3), f32(4, 5)]), ShapeMismatch, "inner dims of MatMul"),
+    (Case("Gemm", [f32(2, 3), f32(3, 5), f32(4)]), ShapeMismatch, "C of Gemm"),
+    (Case("Conv", [f32(1, 3, 5, 5), f32(4, 2, 3, 3)]), ShapeMismatch, "channels of Conv"),
+    (Case("Conv", [f32(1, 3, 2, 2), f32(4, 3, 3, 3)]), ShapeMismatch, "window on spatial axis 0"),
+    (Case("Conv", [f32(1, 3, 5, 5), f32(4, 3, 3, 3)], {"strides": [1]}), ShapeMismatch, "strides"),
+    (Case("Conv", [f32(1, 3, 5, 5), f32(4, 3, 3, 3)], {"auto_pad": "ODD"}), UnsupportedAttribute, "auto_pad"),
+    (Case("Reshape", [f32(2, 3), i64(5)], constants=[1]), ShapeMismatch, "elements of Reshape"),
+    (Case("Reshape", [f32(2, 3), i64(-1, -1)], constants=[1]), ShapeMismatch, "more than one -1"),
+    (Case("Reshape", [f32(2, 3), i64(6)]), NotYet, "the shape of Reshape computed from data"),
+    (Case("Concat", [f32(2, 3), f32(3, 3)], {"axis": 1}), ShapeMismatch, "Concat, axis 0"),
+    (Case("Softmax", [f32(2, 3)], {"axis": 2}), ShapeMismatch, "outside a tensor of rank 2"),
+    (Case("Transpose", [f32(2, 3)], {"perm": [0, 0]}), ShapeMismatch, "perm"),
+    (Case("Squeeze", [f32(2, 3), i64(0)], constants=[1]), ShapeMismatch, "squeezed axis 0"),
+    (Case("Split", [f32(5), i64(2, 2)], {}, [1], outputs=2), ShapeMismatch, "sizes of Split"),
+    (Case("Resize", [f32(1, 1, 2, 2), None, f32(4)], {"mode": "cubic"}, [2]), NotYet, "cubic"),
+    (Case("MaxPool", [f32(1, 1, 4, 4)], {"kernel_shape": [2, 2]}, outputs=2), NotYet, "indices"),
+    (Case("Pad", [f32(2), i64(2, 0)], {"mode": "reflect"}, [1]), ShapeMismatch, "reflection on axis 0"),
+    (Case("Gelu", [f32(2)], {"approximation": "tanh"}), CuvilError, "approximation"),
+    (
+        Case("BatchNormalization", [f32(1, 2), *[f32(2)] * 4], {"training_mode": 1}),
+        UnsupportedAttribute,
+        "training_mode=1",
+    ),
+    (
+        Case("LSTM", [f32(2, 1, 3), f32(1, 16, 3), f32(1, 16, 4)], {"hidden_size": 4, "clip": 1.0}),
+        UnsupportedAttribute,
+        "clip",
+    ),
+    (
+        Case("LSTM", [f32(2, 1, 3), f32(1, 16, 3), f32(1, 16, 4), None, np.array([1], np.int32)]),
+        NotYet,
+        "sequence_lens",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "text"), CASES, ids=lambda v: str(v) if isinstance(v, Case) else ""
+)
+def test_refusals_say_what_is_wrong(case: Case, error: type[CuvilError], text: str) -> None:
+    with pytest.raises(error, match=text):
+        check_one(case, [], free=False, tolerance=0)
