@@ -129,7 +129,7 @@ class _Region:
             kernels = sorted(s for s, texts in calls.items() if any(self.title in t for t in texts))
             raise VerificationFailed(
                 f"kernel {', '.join(kernels) or '?'} for {self.title} is wrong: {result.describe()}",
-                hint="a bug of ours, or of a rule: 'cuvil explain fusion' shows what was fused",
+                hint="a bug of ours: the sources are in .cuvil/work/codegen",
             )
         return result.worst
 
