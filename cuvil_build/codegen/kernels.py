@@ -16,6 +16,7 @@ from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers, TargetLike
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.program import Program
+from cuvil_build.kernel.repack import repack_constants
 from cuvil_build.kernel.tile_plan import plan_tiles
 from cuvil_build.kernel.tile_program import build_tile_program
 
@@ -62,6 +63,7 @@ def _emit(canonical: Canonical, numbers: Numbers) -> tuple[KernelSpec, dict[str,
     if plan is not None:
         program, packings = build_tile_program(nest, plan, numbers)
     else:
+        nest, packings = repack_constants(nest, numbers)
         program = build_generic_program(nest, numbers)
     return _spec(nest, program), packings
 

@@ -15,6 +15,8 @@ from cuvil_build.kernel.schedule import GroupSchedule, Schedule
 
 _TYPICAL = 64
 """Assumed for a free extent."""
+_ROWS = 4
+_WINDOW_STEPS = 32
 _CHUNK_WORK = 16_000.0
 """Scalar operations up to which a chunk is not worth cutting further."""
 _COSTS = {
@@ -59,12 +61,21 @@ def choose_schedule(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, float]:
     cost, vector, lanes = best
     chosen = tuple(GroupSchedule(g.first, g.last) for g in by_stage) if vector else by_stage
     loops = sorted((a for a in free if a is not vector), key=lambda a: -_reach(flat, a))
+    row_axis = _row_axis(flat, loops, vector, chosen)
+    left = len(loops) - (1 if row_axis else 0)
     parallel, block = _chunking(
-        loops, vector, lanes, cost, _steps(a for a in flat.axes if a.name in flat.carried)
+        loops, left, vector, lanes, cost, _steps(a for a in flat.axes if a.name in flat.carried)
     )
-    guarded = _is_worth_guarding(flat, vector)
     schedule = Schedule(
-        tuple(a.name for a in loops), parallel, vector.name if vector else None, lanes, block, chosen, guarded
+        loops=tuple(a.name for a in loops),
+        parallel=parallel,
+        vector=vector.name if vector else None,
+        lanes=lanes,
+        block=block,
+        groups=chosen,
+        guarded=_is_worth_guarding(flat, vector),
+        row_axis=row_axis,
+        rows=_ROWS if row_axis else 1,
     )
     return schedule, cost
 
@@ -269,7 +280,7 @@ def _reach(flat: FlatNest, axis: Axis) -> int:
 
 
 def _chunking(
-    loops: Sequence[Axis], vector: Axis | None, lanes: int, cost: float, carried: int
+    loops: Sequence[Axis], limit: int, vector: Axis | None, lanes: int, cost: float, carried: int
 ) -> tuple[int, int]:
     """How many leading loops become chunks, and the steps of the vector axis in one."""
     inner = cost * carried * (typical(vector.extent) if vector else 1)
@@ -277,7 +288,7 @@ def _chunking(
     for axis in loops:
         work *= typical(axis.extent)
     parallel = 0
-    while parallel < len(loops) and work > _CHUNK_WORK:
+    while parallel < limit and work > _CHUNK_WORK:
         work /= max(1, typical(loops[parallel].extent))
         parallel += 1
     if vector is None or (parallel < len(loops)) or inner <= 2 * _CHUNK_WORK:
@@ -287,6 +298,37 @@ def _chunking(
     wanted = int(_CHUNK_WORK / max(1e-3, cost * carried))
     # a multiple of several vectors: only the last chunk has a tail
     return parallel, max(1, wanted // (4 * lanes)) * 4 * lanes
+
+
+def _row_axis(
+    flat: FlatNest, loops: Sequence[Axis], vector: Axis | None, groups: Sequence[GroupSchedule]
+) -> str:
+    """The innermost loop of a window that several outputs can share the weights of."""
+    if vector is None or not loops or flat.carried or not _is_worth_guarding(flat, vector):
+        return ""
+    first, *rest = (flat.stages[g.first : g.last + 1] for g in groups)
+    window = first[0]
+    if len(first) > 1 or not window.is_reduction or window.reduced != {a.name for a in window.axes}:
+        return ""
+    if any(s.axes or s.is_reduction for stages in rest for s in stages):
+        return ""
+    small = all(a.extent.is_static for a in window.axes) and _steps(window.axes) <= _WINDOW_STEPS
+    return loops[-1].name if small and _splits(flat, loops[-1].name, vector.name) else ""
+
+
+def _splits(flat: FlatNest, axis: str, vector: str) -> bool:
+    """Whether the conditions on an axis leave one inner range of it."""
+    found = False
+    for parts in guard_ranges(flat, vector).values():
+        for low, index, high in parts:
+            if axis not in (symbols := index.symbols() | low.symbols() | high.symbols()):
+                continue
+            factor = index.coefficient(axis)
+            plain = factor is not None and factor.is_static and factor.value > 0
+            if not plain or axis in low.symbols() | high.symbols():
+                return False
+            found = found or axis in symbols
+    return found
 
 
 def _is_worth_guarding(flat: FlatNest, vector: Axis | None) -> bool:

@@ -57,6 +57,8 @@ class Scope:
     memo: dict[int, Placed] = field(default_factory=dict)
     stored: dict[tuple[str, IntExpr], Placed] = field(default_factory=dict)
     """Values that this scope has just stored."""
+    integers: dict[IntExpr, IntExpr] = field(default_factory=dict)
+    """Names of integer expressions."""
 
 
 class ValueWriter:
@@ -177,10 +179,13 @@ class ValueWriter:
         if expr.is_static or (len(expr.terms) == 1 and str(expr) in expr.symbols()):
             return expr
         level = self.level_of(expr)
-        name = self.fresh(prefix)
-        self.scopes[level].statements.append(SetInt(name, expr))
-        self._levels[name] = level
-        return IntExpr.of(name)
+        scope = self.scopes[level]
+        if expr not in scope.integers:
+            name = self.fresh(prefix)
+            scope.statements.append(SetInt(name, expr))
+            self._levels[name] = level
+            scope.integers[expr] = IntExpr.of(name)
+        return scope.integers[expr]
 
     # Values -------------------------------------------------------------------------------------
 

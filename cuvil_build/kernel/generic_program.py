@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cuvil_build.cuir.dtypes import DType
@@ -14,7 +14,7 @@ from cuvil_build.kernel.canonical import expressions, integers_of
 from cuvil_build.kernel.cost import choose_schedule, work_per_point
 from cuvil_build.kernel.emit_values import ValueWriter, accumulator_dtype
 from cuvil_build.kernel.expr import Buffer, Load
-from cuvil_build.kernel.flat import FlatNest, FlatStage, flat_loads, flatten
+from cuvil_build.kernel.flat import Condition, FlatNest, FlatStage, flat_loads, flatten
 from cuvil_build.kernel.nest import Axis, Nest
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.program import (
@@ -47,6 +47,8 @@ from cuvil_build.kernel.schedule import GroupSchedule, Schedule
 _STACK_BYTES = 4096
 _BEGIN, _END, _CHUNK = IntExpr.of("begin"), IntExpr.of("end"), IntExpr.of("chunk")
 _UNROLLED_STEPS = 32
+Bounds = tuple[IntExpr, IntExpr] | None
+"""Start and stop of the vector axis in this chunk; None: all of it."""
 
 
 def build_generic_program(nest: Nest, numbers: Numbers, schedule: Schedule | None = None) -> Program:
@@ -166,11 +168,14 @@ class _ProgramBuilder:
                 rest = rest // axis.extent
             self._loops(self._schedule.loops[self._schedule.parallel :], bounds)
 
-    def _loops(self, names: Sequence[str], bounds: tuple[IntExpr, IntExpr] | None) -> None:
+    def _loops(self, names: Sequence[str], bounds: Bounds) -> None:
         """The remaining free loops, then those that carry a dependence, in their own order."""
         carried = [a.name for a in self._flat.axes if a.name in self._flat.carried]
 
         def descend(left: Sequence[str]) -> None:
+            if len(left) == 1 and left[0] == self._schedule.row_axis:
+                self._guarded_rows(self._flat.axis(left[0]), bounds)
+                return
             if not left:
                 self._guarded_points(bounds)
                 return
@@ -182,42 +187,105 @@ class _ProgramBuilder:
 
     # Points -------------------------------------------------------------------------------------
 
-    def _guarded_points(self, bounds: tuple[IntExpr, IntExpr] | None) -> None:
+    def _guarded_points(self, bounds: Bounds) -> None:
         """Where all conditions hold, code without them; elsewhere code that tests."""
         guards = guard_ranges(self._flat, self._schedule.vector or "") if self._schedule.guarded else {}
-        if not guards:
-            self._points(bounds)
-            return
+        self._guarded(
+            guards, lambda: self._points(bounds, self._point), lambda: self._points(bounds, self._point)
+        )
+
+    def _guarded(
+        self,
+        guards: Mapping[Condition, tuple[Condition, ...]],
+        inside: Callable[[], None],
+        outside: Callable[[], None],
+    ) -> None:
         writer = self._writer
+        if not guards:
+            inside()
+            return
         with writer.inside(guard=True) as then:
             writer.assume(guards)
-            self._points(bounds)
+            inside()
         with writer.inside(guard=True) as otherwise:
-            self._points(bounds)
+            outside()
         ranges = tuple(dict.fromkeys(part for parts in guards.values() for part in parts))
         writer.add(If(InRange(ranges), tuple(then), tuple(otherwise)))
 
-    def _points(self, bounds: tuple[IntExpr, IntExpr] | None) -> None:
+    def _guarded_rows(self, axis: Axis, bounds: Bounds) -> None:
+        """Conditions on the other axes first; then the axis in three parts, the inner one without tests."""
+        guards = guard_ranges(self._flat, self._schedule.vector or "")
+        own = {c: parts for c, parts in guards.items() if any(axis.name in p[1].symbols() for p in parts)}
+        others = {c: parts for c, parts in guards.items() if c not in own}
+
+        def single(start: IntExpr, stop: IntExpr) -> None:
+            with self._writer.loop(axis.name, start, stop):
+                self._points(bounds, self._point)
+
+        def rows() -> None:
+            lows, highs = bounds_of(axis.name, [p for parts in own.values() for p in parts])
+            low = self._writer.named("first", minimum(axis.extent, maximum(0, *lows)))
+            high = self._writer.named("past", maximum(low, minimum(axis.extent, *highs)))
+            single(ZERO, low)
+            with self._writer.inside(guard=True) as middle:
+                self._writer.assume(own)
+                self._blocks_of_rows(axis, low, high, bounds)
+            self._writer.scopes[-1].statements += middle
+            single(high, axis.extent)
+
+        self._guarded(others, rows, lambda: single(ZERO, axis.extent))
+
+    def _blocks_of_rows(self, axis: Axis, start: IntExpr, stop: IntExpr, bounds: Bounds) -> None:
+        """As many neighbouring points at once as registers allow, then one by one: weights are read once."""
+        count = self._schedule.rows
+        main = self._writer.named("even", start + (stop - start) // count * count)
+        with self._writer.loop(axis.name, start, main, IntExpr.of(count)):
+            self._points(bounds, lambda: self._row_block(axis, count))
+        with self._writer.loop(axis.name, main, stop):
+            self._points(bounds, self._point)
+
+    def _row_block(self, axis: Axis, count: int) -> None:
+        writer, group = self._writer, self._schedule.groups[0]
+        stage = self._flat.stages[group.first]
+        shifts = [{axis.name: IntExpr.of(axis.name) + n} for n in range(count)]
+        writer.new_stage([stage.value], True)
+        totals = [self._start(stage, group) for _ in shifts]
+
+        def body() -> None:
+            for total, shift in zip(totals, shifts):
+                with writer.repeated(shift):
+                    self._accumulate(total, writer.value(stage.value), 0)
+
+        self._nested(list(stage.axes), stage, group, [], body)
+        rest = self._flat.stages[group.last + 1 :]
+        for total, shift in zip(totals, shifts):
+            with writer.repeated(shift):
+                self._finish(stage, self._total(total))
+                for after in rest:
+                    writer.new_stage([after.value], False)
+                    self._finish(after, writer.value(after.value))
+
+    def _points(self, bounds: Bounds, point: Callable[[], None]) -> None:
         name, lanes = self._schedule.vector, self._schedule.lanes
         if name is None:
-            self._point()
+            point()
             return
         start, stop = bounds or (ZERO, self._flat.axis(name).extent)
         conditions = vector_ranges(self._flat, name)
         if not conditions:
-            self._vector_loop(name, start, stop, lanes, self._point, interleaved=True)
+            self._vector_loop(name, start, stop, lanes, point, interleaved=True)
             return
         writer = self._writer
         parts = [part for found in conditions.values() for part in found]
         lows, highs = bounds_of(name, [p for p in parts if name in p[1].symbols()])
         low = writer.named("low", minimum(stop, maximum(start, *lows)))
         high = writer.named("high", minimum(stop, maximum(low, minimum(*highs))))
-        self._vector_loop(name, start, low, 1, self._point)
+        self._vector_loop(name, start, low, 1, point)
         with writer.inside(guard=True) as middle:
             writer.assume(c for c, found in conditions.items() if all(name in p[1].symbols() for p in found))
-            self._vector_loop(name, low, high, lanes, self._point, interleaved=True)
+            self._vector_loop(name, low, high, lanes, point, interleaved=True)
         writer.scopes[-1].statements += middle
-        self._vector_loop(name, high, stop, 1, self._point)
+        self._vector_loop(name, high, stop, 1, point)
 
     def _vector_loop(
         self,

@@ -35,5 +35,7 @@ class Schedule:
     groups: tuple[GroupSchedule, ...]
     guarded: bool
     """Whether a second version without conditions runs where all of them hold."""
+    row_axis: str = ""
+    """The last of `loops`, where neighbouring points of it are computed together."""
     rows: int = 1
-    """Neighbouring points of the last loop computed together."""
+    """So many of them."""

@@ -47,50 +47,82 @@ CUVIL_INLINE f64xN cuvil_copysign_f64xN(f64xN x, f64xN s)
 @ max_f32 select_f32
 CUVIL_INLINE f32xN cuvil_max_f32xN(f32xN a, f32xN b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32xN((i32xN)(a > b) | (i32xN)(a != a), a, b);
+#endif
 }
 
 @ max_f64 select_f64
 CUVIL_INLINE f64xN cuvil_max_f64xN(f64xN a, f64xN b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f64xN((i64xN)(a > b) | (i64xN)(a != a), a, b);
+#endif
 }
 
 @ min_f32 select_f32
 CUVIL_INLINE f32xN cuvil_min_f32xN(f32xN a, f32xN b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_minimum(a, b);
+#else
     return cuvil_select_f32xN((i32xN)(a < b) | (i32xN)(a != a), a, b);
+#endif
 }
 
 @ min_f64 select_f64
 CUVIL_INLINE f64xN cuvil_min_f64xN(f64xN a, f64xN b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_minimum(a, b);
+#else
     return cuvil_select_f64xN((i64xN)(a < b) | (i64xN)(a != a), a, b);
+#endif
 }
 
 /* The same where b is no NaN: one instruction on most machines. */
 @ max_number_f32 select_f32
 CUVIL_INLINE f32xN cuvil_max_number_f32xN(f32xN a, f32xN b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32xN((i32xN)(b > a), b, a);
+#endif
 }
 
 @ max_number_f64 select_f64
 CUVIL_INLINE f64xN cuvil_max_number_f64xN(f64xN a, f64xN b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f64xN((i64xN)(b > a), b, a);
+#endif
 }
 
 @ min_number_f32 select_f32
 CUVIL_INLINE f32xN cuvil_min_number_f32xN(f32xN a, f32xN b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_minimum(a, b);
+#else
     return cuvil_select_f32xN((i32xN)(b < a), b, a);
+#endif
 }
 
 @ min_number_f64 select_f64
 CUVIL_INLINE f64xN cuvil_min_number_f64xN(f64xN a, f64xN b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_minimum(a, b);
+#else
     return cuvil_select_f64xN((i64xN)(b < a), b, a);
+#endif
 }
 
 @ sign_f32 select_f32

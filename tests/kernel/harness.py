@@ -48,6 +48,7 @@ def one_file(sources: Sequence[str]) -> str:
     parts = []
     for n, source in enumerate(sources):
         text = re.sub(r"\bcuvil_", f"cuvil{n}_", source)
+        text = text.replace("CUVIL_EXTREMES", f"CUVIL{n}_EXTREMES")
         parts.append(text.replace('__attribute__((visibility("hidden")))', ""))
     return "\n".join(parts)
 

@@ -83,6 +83,16 @@ _ROUNDS = """\
 #define CUVIL_ROUNDS 0
 #endif
 """
+_EXTREMES = """\
+/* Whether the larger and the smaller number, or NaN where there is one, are one instruction. */
+#define CUVIL_EXTREMES 0
+#if defined(__clang__) && (defined(__aarch64__) || defined(__wasm_simd128__))
+#if __has_builtin(__builtin_elementwise_maximum)
+#undef CUVIL_EXTREMES
+#define CUVIL_EXTREMES 1
+#endif
+#endif
+"""
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitand": "&", "bitor": "|", "bitxor": "^"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LETTER = {"float": "f", "int": "i", "uint": "u", "bool": "u"}
@@ -156,6 +166,8 @@ class _Printer:
             parts.append(_UNROLL)
         if "CUVIL_ROUNDS" in sections:
             parts.append(_ROUNDS)
+        if "CUVIL_EXTREMES" in sections:
+            parts.append(_EXTREMES)
         typedefs = [_typedef(short, lanes) for short, lanes in sorted(types)]
         parts += ["\n".join(typedefs) + "\n"] if typedefs else []
         parts += [FLOOR_HELPERS[name] + "\n" for name in sorted(self._index.helpers)]

@@ -18,10 +18,24 @@
 #endif
 #define CUVIL_TEXT(x) #x
 
+/* Whether the larger and the smaller number, or NaN where there is one, are one instruction. */
+#define CUVIL_EXTREMES 0
+#if defined(__clang__) && (defined(__aarch64__) || defined(__wasm_simd128__))
+#if __has_builtin(__builtin_elementwise_maximum)
+#undef CUVIL_EXTREMES
+#define CUVIL_EXTREMES 1
+#endif
+#endif
+
 typedef float f32x1 __attribute__((vector_size(4)));
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef int32_t i32x1 __attribute__((vector_size(4)));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
+
+CUVIL_INLINE int64_t cuvil_floordiv(int64_t a, int64_t b)
+{
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
 
 CUVIL_INLINE int64_t cuvil_max(int64_t a, int64_t b)
 {
@@ -41,7 +55,11 @@ CUVIL_INLINE f32x1 cuvil_select_f32x1(i32x1 m, f32x1 a, f32x1 b)
 /* The larger; NaN where either is one. */
 CUVIL_INLINE f32x1 cuvil_max_f32x1(f32x1 a, f32x1 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32x1((i32x1)(a > b) | (i32x1)(a != a), a, b);
+#endif
 }
 
 CUVIL_INLINE f32x4 cuvil_select_f32x4(i32x4 m, f32x4 a, f32x4 b)
@@ -52,7 +70,11 @@ CUVIL_INLINE f32x4 cuvil_select_f32x4(i32x4 m, f32x4 a, f32x4 b)
 /* The larger; NaN where either is one. */
 CUVIL_INLINE f32x4 cuvil_max_f32x4(f32x4 a, f32x4 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32x4((i32x4)(a > b) | (i32x4)(a != a), a, b);
+#endif
 }
 
 CUVIL_INLINE f32x4 cuvil_gather_f32x4(const float *p, int64_t step)
@@ -89,10 +111,10 @@ CUVIL_INLINE void cuvil_store_f32x4(float *p, f32x4 v)
     __builtin_memcpy(p, &v, sizeof v);
 }
 
-CUVIL_KERNEL void window_25685c80(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void window_21aedf39(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch);
 
-CUVIL_KERNEL void window_25685c80(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void window_21aedf39(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch)
 {
     const float *const b0 = buffers[0];
@@ -102,25 +124,23 @@ CUVIL_KERNEL void window_25685c80(void *const *buffers, const int64_t *dims, int
     const int64_t d3 = dims[3];
     const int64_t d4 = dims[4];
     (void)scratch;
+    const int64_t first0 = cuvil_min(d2, 1);
+    const int64_t past0 = cuvil_max(first0, cuvil_min((d4 / 2), d2));
+    const int64_t even0 = 4 * cuvil_floordiv(-first0 + past0, 4) + first0;
     for (int64_t chunk = begin; chunk < end; chunk++) {
         const int64_t i2 = (chunk % d1);
         const int64_t i0 = (chunk / d1);
-        const int64_t from0 = cuvil_max(-2 * i2 + 1, 0);
-        const int64_t to0 = cuvil_max(from0, cuvil_min(d3 - 2 * i2 + 1, 3));
         const int64_t from2 = cuvil_max(-2 * i2 + 1, 0);
         const int64_t to2 = cuvil_max(from2, cuvil_min(d3 - 2 * i2 + 1, 3));
-        for (int64_t i3 = 0; i3 < d2; i3++) {
-            const int64_t from1 = cuvil_max(-2 * i3 + 1, 0);
-            const int64_t to1 = cuvil_max(from1, cuvil_min(d4 - 2 * i3 + 1, 3));
-            const int64_t from3 = cuvil_max(-2 * i3 + 1, 0);
-            const int64_t to3 = cuvil_max(from3, cuvil_min(d4 - 2 * i3 + 1, 3));
-            if ((2 * i2 - 1) >= 0 && (2 * i2 - 1) < d3 && (2 * i2 + 1) >= 0 && (2 * i2 + 1) < d3 && (2 * i3 - 1) >= 0 && (2 * i3 - 1) < d4 && (2 * i3 + 1) < d4) {
+        if ((2 * i2 - 1) >= 0 && (2 * i2 - 1) < d3 && (2 * i2 + 1) >= 0 && (2 * i2 + 1) < d3) {
+            for (int64_t i3 = 0; i3 < first0; i3++) {
+                const int64_t from0 = cuvil_max(-2 * i3 + 1, 0);
+                const int64_t to0 = cuvil_max(from0, cuvil_min(d4 - 2 * i3 + 1, 3));
                 for (int64_t i1 = 0; i1 < 4; i1 += 4) {
                     f32x4 sum0 = cuvil_splat_f32x4((-__builtin_inff()));
                     CUVIL_UNROLL(3)
                     for (int64_t j0 = 0; j0 < 3; j0++) {
-                        CUVIL_UNROLL(3)
-                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                        for (int64_t j1 = from0; j1 < to0; j1++) {
                             sum0 = cuvil_max_f32x4(sum0, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
                         }
                     }
@@ -130,31 +150,124 @@ CUVIL_KERNEL void window_25685c80(void *const *buffers, const int64_t *dims, int
                     float sum1 = (-__builtin_inff());
                     CUVIL_UNROLL(3)
                     for (int64_t j0 = 0; j0 < 3; j0++) {
-                        CUVIL_UNROLL(3)
-                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                        for (int64_t j1 = from0; j1 < to0; j1++) {
                             sum1 = cuvil_max_f32(sum1, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
                         }
                     }
                     b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum1;
                 }
-            } else {
+            }
+            for (int64_t i3 = first0; i3 < even0; i3 += 4) {
                 for (int64_t i1 = 0; i1 < 4; i1 += 4) {
                     f32x4 sum2 = cuvil_splat_f32x4((-__builtin_inff()));
-                    for (int64_t j0 = from0; j0 < to0; j0++) {
-                        for (int64_t j1 = from1; j1 < to1; j1++) {
+                    f32x4 sum3 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum4 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum5 = cuvil_splat_f32x4((-__builtin_inff()));
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
                             sum2 = cuvil_max_f32x4(sum2, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                            sum3 = cuvil_max_f32x4(sum3, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6));
+                            sum4 = cuvil_max_f32x4(sum4, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18));
+                            sum5 = cuvil_max_f32x4(sum5, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 30));
                         }
                     }
                     cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum2);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6, sum3);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12, sum4);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 18, sum5);
                 }
                 for (int64_t i1 = 4; i1 < 6; i1++) {
-                    float sum3 = (-__builtin_inff());
-                    for (int64_t j0 = from2; j0 < to2; j0++) {
-                        for (int64_t j1 = from3; j1 < to3; j1++) {
-                            sum3 = cuvil_max_f32(sum3, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                    float sum6 = (-__builtin_inff());
+                    float sum7 = (-__builtin_inff());
+                    float sum8 = (-__builtin_inff());
+                    float sum9 = (-__builtin_inff());
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum6 = cuvil_max_f32(sum6, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                            sum7 = cuvil_max_f32(sum7, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6]);
+                            sum8 = cuvil_max_f32(sum8, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18]);
+                            sum9 = cuvil_max_f32(sum9, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 30]);
                         }
                     }
-                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum3;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum6;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6] = sum7;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12] = sum8;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 18] = sum9;
+                }
+            }
+            for (int64_t i3 = even0; i3 < past0; i3++) {
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum10 = cuvil_splat_f32x4((-__builtin_inff()));
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum10 = cuvil_max_f32x4(sum10, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum10);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum11 = (-__builtin_inff());
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum11 = cuvil_max_f32(sum11, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum11;
+                }
+            }
+            for (int64_t i3 = past0; i3 < d2; i3++) {
+                const int64_t from1 = cuvil_max(-2 * i3 + 1, 0);
+                const int64_t to1 = cuvil_max(from1, cuvil_min(d4 - 2 * i3 + 1, 3));
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum12 = cuvil_splat_f32x4((-__builtin_inff()));
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        for (int64_t j1 = from1; j1 < to1; j1++) {
+                            sum12 = cuvil_max_f32x4(sum12, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum12);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum13 = (-__builtin_inff());
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        for (int64_t j1 = from1; j1 < to1; j1++) {
+                            sum13 = cuvil_max_f32(sum13, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum13;
+                }
+            }
+        } else {
+            for (int64_t i3 = 0; i3 < d2; i3++) {
+                const int64_t from3 = cuvil_max(-2 * i3 + 1, 0);
+                const int64_t to3 = cuvil_max(from3, cuvil_min(d4 - 2 * i3 + 1, 3));
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum14 = cuvil_splat_f32x4((-__builtin_inff()));
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        for (int64_t j1 = from3; j1 < to3; j1++) {
+                            sum14 = cuvil_max_f32x4(sum14, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum14);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum15 = (-__builtin_inff());
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        for (int64_t j1 = from3; j1 < to3; j1++) {
+                            sum15 = cuvil_max_f32(sum15, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum15;
                 }
             }
         }

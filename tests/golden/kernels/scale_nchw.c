@@ -9,6 +9,15 @@
 #define CUVIL_INLINE static inline __attribute__((always_inline, unused))
 #define CUVIL_LOCAL static __attribute__((noinline))
 
+/* Whether the larger and the smaller number, or NaN where there is one, are one instruction. */
+#define CUVIL_EXTREMES 0
+#if defined(__clang__) && (defined(__aarch64__) || defined(__wasm_simd128__))
+#if __has_builtin(__builtin_elementwise_maximum)
+#undef CUVIL_EXTREMES
+#define CUVIL_EXTREMES 1
+#endif
+#endif
+
 typedef float f32x1 __attribute__((vector_size(4)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef int32_t i32x1 __attribute__((vector_size(4)));
@@ -22,7 +31,11 @@ CUVIL_INLINE f32x1 cuvil_select_f32x1(i32x1 m, f32x1 a, f32x1 b)
 /* The same where b is no NaN: one instruction on most machines. */
 CUVIL_INLINE f32x1 cuvil_max_number_f32x1(f32x1 a, f32x1 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32x1((i32x1)(b > a), b, a);
+#endif
 }
 
 CUVIL_INLINE f32x8 cuvil_select_f32x8(i32x8 m, f32x8 a, f32x8 b)
@@ -33,7 +46,11 @@ CUVIL_INLINE f32x8 cuvil_select_f32x8(i32x8 m, f32x8 a, f32x8 b)
 /* The same where b is no NaN: one instruction on most machines. */
 CUVIL_INLINE f32x8 cuvil_max_number_f32x8(f32x8 a, f32x8 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32x8((i32x8)(b > a), b, a);
+#endif
 }
 
 CUVIL_INLINE f32x8 cuvil_gather_f32x8(const float *p, int64_t step)
@@ -70,10 +87,10 @@ CUVIL_INLINE void cuvil_store_f32x8(float *p, f32x8 v)
     __builtin_memcpy(p, &v, sizeof v);
 }
 
-CUVIL_KERNEL void map_3d69c49b(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void map_0ef7e5dc(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch);
 
-CUVIL_KERNEL void map_3d69c49b(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void map_0ef7e5dc(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch)
 {
     const float *const b0 = buffers[0];

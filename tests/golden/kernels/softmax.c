@@ -9,6 +9,15 @@
 #define CUVIL_INLINE static inline __attribute__((always_inline, unused))
 #define CUVIL_LOCAL static __attribute__((noinline))
 
+/* Whether the larger and the smaller number, or NaN where there is one, are one instruction. */
+#define CUVIL_EXTREMES 0
+#if defined(__clang__) && (defined(__aarch64__) || defined(__wasm_simd128__))
+#if __has_builtin(__builtin_elementwise_maximum)
+#undef CUVIL_EXTREMES
+#define CUVIL_EXTREMES 1
+#endif
+#endif
+
 typedef float f32x1 __attribute__((vector_size(4)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef int32_t i32x1 __attribute__((vector_size(4)));
@@ -23,13 +32,21 @@ CUVIL_INLINE f32x1 cuvil_select_f32x1(i32x1 m, f32x1 a, f32x1 b)
 
 CUVIL_INLINE f32x1 cuvil_min_number_f32x1(f32x1 a, f32x1 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_minimum(a, b);
+#else
     return cuvil_select_f32x1((i32x1)(b < a), b, a);
+#endif
 }
 
 /* The same where b is no NaN: one instruction on most machines. */
 CUVIL_INLINE f32x1 cuvil_max_number_f32x1(f32x1 a, f32x1 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32x1((i32x1)(b > a), b, a);
+#endif
 }
 
 /* 2^n * p; two factors, so that results may be infinite or subnormal. n within -252..254. */
@@ -67,13 +84,21 @@ CUVIL_INLINE f32x8 cuvil_select_f32x8(i32x8 m, f32x8 a, f32x8 b)
 
 CUVIL_INLINE f32x8 cuvil_min_number_f32x8(f32x8 a, f32x8 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_minimum(a, b);
+#else
     return cuvil_select_f32x8((i32x8)(b < a), b, a);
+#endif
 }
 
 /* The same where b is no NaN: one instruction on most machines. */
 CUVIL_INLINE f32x8 cuvil_max_number_f32x8(f32x8 a, f32x8 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32x8((i32x8)(b > a), b, a);
+#endif
 }
 
 /* 2^n * p; two factors, so that results may be infinite or subnormal. n within -252..254. */
@@ -107,13 +132,21 @@ CUVIL_INLINE f32x8 cuvil_exp_f32x8(f32x8 x)
 /* The larger; NaN where either is one. */
 CUVIL_INLINE f32x1 cuvil_max_f32x1(f32x1 a, f32x1 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32x1((i32x1)(a > b) | (i32x1)(a != a), a, b);
+#endif
 }
 
 /* The larger; NaN where either is one. */
 CUVIL_INLINE f32x8 cuvil_max_f32x8(f32x8 a, f32x8 b)
 {
+#if CUVIL_EXTREMES
+    return __builtin_elementwise_maximum(a, b);
+#else
     return cuvil_select_f32x8((i32x8)(a > b) | (i32x8)(a != a), a, b);
+#endif
 }
 
 CUVIL_INLINE float cuvil_exp_f32(float x)
@@ -180,10 +213,10 @@ CUVIL_INLINE float cuvil_sum_lanes_f32x8(f32x8 v)
     return s2_0;
 }
 
-CUVIL_KERNEL void reduce_5139d8a7(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void reduce_037671f4(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch);
 
-CUVIL_KERNEL void reduce_5139d8a7(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void reduce_037671f4(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch)
 {
     const float *const b0 = buffers[0];
