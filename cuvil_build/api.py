@@ -23,6 +23,7 @@ from cuvil_build.plan.pipeline import Pipeline
 from cuvil_build.plan.selectors import names_steps, select_steps, select_variants
 from cuvil_build.steps.step import StepContext, StepKind
 from cuvil_build.store.local import LocalStore, store_folder
+from cuvil_build.store.overlay import open_store
 from cuvil_build.target.load import load_target
 
 STEPS = "cuvil_build.steps"
@@ -72,7 +73,15 @@ class Project:
         return Layout(self.root)
 
     def store(self) -> LocalStore:
+        """What builds of the past left, whatever this project's builds may do with it."""
         return LocalStore(store_folder(self.root, self.environ))
+
+    def build_store(self) -> LocalStore:
+        """The store as `cache.mode` lets a build use it. What may not be kept goes with the workspace."""
+        mode, passing = self.config.cache.mode, self.layout.workspace / "store"
+        if mode == "read-write":
+            return self.store()
+        return open_store(passing, store_folder(self.root, self.environ) if mode == "read-only" else None)
 
     def planner(self, chosen: Iterable[Variant] | None = None, *, until: str = "") -> Planner:
         """For all variants unless some are chosen."""
@@ -84,7 +93,7 @@ class Project:
         )
         digests = FileDigests(self.layout.cuvil / "digests.json")
         pipeline = Pipeline(self.kinds, contexts, digests, self.environ)
-        return Planner(self.layout, self.store(), pipeline, until)
+        return Planner(self.layout, self.build_store(), pipeline, until)
 
     def select(self, selectors: Sequence[str] = ()) -> tuple[Variant, ...]:
         """The variants that selectors of variants choose."""
@@ -117,6 +126,8 @@ class Project:
     def remember(self, arguments: Sequence[str], result: BuildResult, selectors: Sequence[str] = ()) -> None:
         """Note all that the plan read and left behind, so that the same command line can see that there is
         nothing to do without loading any of this."""
+        if self.config.cache.mode == "off":
+            return  # which asks for every step, every time
         chosen = self.select([s for s in selectors if "state:" not in s]) if selectors else self.variants
         if not result.ok or not result.plan.is_done or any("state:" in word for word in selectors):
             return

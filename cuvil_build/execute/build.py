@@ -89,7 +89,7 @@ class Builder:
         began = time.monotonic()
         with locked(self.layout.cuvil / "lock", lambda text: self.listen(Note(text))) as lock:
             self._prepare()
-            with Session(self.layout, self.planner.store.folder, self._hear, lock) as session:
+            with Session(self.layout, self.planner.store, self._hear, lock) as session:
                 plan = self._phases(session)
             return self._finish(plan, began)
 
@@ -186,12 +186,15 @@ class Builder:
 
     def _pull_trigger(self, resolved: Resolved) -> None:
         """Steps that run get a new trigger. For those that may, ninja looks at the stamps of their inputs, so
-        only a change of their own ingredients or outputs needs one."""
+        only a change of their own ingredients or outputs needs one, or a store that does not have them."""
         node = resolved.node
         record = self.planner.record(node.id)
         static = records.static_digest(node.static)
         untouched = (
-            record is not None and record.static == static and self.planner.is_in_place(node, record.key)
+            record is not None
+            and record.static == static
+            and self.planner.is_in_place(node, record.key)
+            and self.planner.store.find(record.key) is not None
         )
         trigger = self.layout.root / self.layout.trigger(node.id)
         if resolved.status is Status.RUN or self.options.force or not untouched or not trigger.exists():

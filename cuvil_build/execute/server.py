@@ -27,6 +27,7 @@ from cuvil_build.execute.perform import Outcome, Planned, perform
 from cuvil_build.execute.records import Layout
 from cuvil_build.plan.node import Node
 from cuvil_build.store.local import LocalStore
+from cuvil_build.store.overlay import open_store
 
 _REQUEST_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1
@@ -213,14 +214,14 @@ def _detach() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`root store listener-fd events-fd`."""
-    root, store, listener, events = arguments
+    """`root store base-store listener-fd events-fd`; the base store is empty where there is none."""
+    root, store, base, listener, events = arguments
     layout = Layout(Path(root))
     if not layout.cuvil.is_dir():
         raise Internal(f"'{layout.cuvil}' is not there")
     server = Server(
         layout,
-        LocalStore(Path(store)),
+        open_store(Path(store), Path(base) if base else None),
         socket.socket(fileno=int(listener)),
         socket.socket(fileno=int(events)),
     )

@@ -21,6 +21,7 @@ from cuvil_build.errors import Internal
 from cuvil_build.execute.events import Ended, Listener, Started, from_message
 from cuvil_build.execute.ninja import start_ninja
 from cuvil_build.execute.records import Layout
+from cuvil_build.store.local import LocalStore
 
 _MESSAGE_BYTES = 1 << 20
 _DRAIN_SECONDS = 2.0
@@ -36,7 +37,7 @@ main(sys.argv[2:])
 class Session:
     """A context manager; the server starts with the first phase that runs anything."""
 
-    def __init__(self, layout: Layout, store: Path, listen: Listener, lock: int) -> None:
+    def __init__(self, layout: Layout, store: LocalStore, listen: Listener, lock: int) -> None:
         self._layout = layout
         self._store = store
         self._listen = listen
@@ -110,7 +111,8 @@ class Session:
         self._events, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [
             str(self._layout.root),
-            str(self._store),
+            str(self._store.folder),
+            str(self._store.base_folder or ""),
             str(listener.fileno()),
             str(theirs.fileno()),
         ]

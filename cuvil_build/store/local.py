@@ -84,6 +84,11 @@ class LocalStore:
         self._maps[digest] = view
         return view
 
+    @property
+    def base_folder(self) -> Path | None:
+        """The store that this one only reads, if there is one."""
+        return None
+
     def path(self, digest: str) -> Path:
         return self._blobs / digest[:2] / digest
 
@@ -109,7 +114,7 @@ class LocalStore:
 
     def find(self, key: str) -> Action | None:
         """The action of a key if it and all of its blobs are there. Contents are checked when placed."""
-        path = self._actions / f"{key}.json"
+        path = self._action_path(key)
         try:
             text = path.read_bytes()
         except OSError:
@@ -135,9 +140,7 @@ class LocalStore:
         )
 
     def record(self, key: str, action: Action) -> None:
-        body = action.to_json()
-        text = canonical_json({"key": key, "action": body, "check": _seal(key, body)})
-        self._write(self._actions / f"{key}.json", memoryview(text.encode()))
+        self._record(self._action_path(key), key, action)
 
     def take(self, path: Path, folder: bool) -> Artifact:
         """Move a finished output into the store. The path is gone afterwards."""
@@ -185,6 +188,14 @@ class LocalStore:
 
     def blobs(self) -> Iterator[Path]:
         yield from sorted(self._blobs.glob("??/*"))
+
+    def _action_path(self, key: str) -> Path:
+        return self._actions / f"{key}.json"
+
+    def _record(self, path: Path, key: str, action: Action) -> None:
+        body = action.to_json()
+        text = canonical_json({"key": key, "action": body, "check": _seal(key, body)})
+        self._write(path, memoryview(text.encode()))
 
     def _has(self, digest: str, size: int | None) -> bool:
         try:

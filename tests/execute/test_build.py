@@ -378,3 +378,11 @@ def test_a_trace_shows_every_step(fresh: Toy) -> None:
 
 def test_all_kinds_ran(fresh: Toy) -> None:
     assert sorted(set(kinds_of(fresh.build().ran))) == ALL_KINDS
+
+
+def test_a_store_that_is_gone_is_filled_again(built: Toy) -> None:
+    shutil.rmtree(built.root / ".cuvil/store")
+    before = built.artifacts()
+    result = built.build()
+    assert sorted(result.ran) == sorted(result.plan.dag.ids)
+    assert built.artifacts() == before and built.build().ran == ()
