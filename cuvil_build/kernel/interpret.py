@@ -6,6 +6,7 @@ whole arrays, sequential ones step by step; sums run in double precision.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.int_expr import Call, IntExpr, Symbol
 from cuvil_build.errors import Internal
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads
@@ -66,9 +67,10 @@ class _Interpreter:
         env: Env = {**self._dims, **fixed}
         env |= {a.name: g for a, g in zip(whole, np.ogrid[tuple(slice(0, n) for n in shape)])}
         self._known = {}
+        self._known = {}
         with np.errstate(all="ignore"):
             value = np.broadcast_to(self._value(stage.value, env, None), shape)
-            index = self._index(stage.target, [i.evaluate(env) for i in stage.index], env, None)
+            index = self._index(stage.target, [_number(i, env) for i in stage.index], env, None)
             index = tuple(np.broadcast_to(i, shape) for i in index)
             if not math.prod(shape) and stage.kind == "store":
                 return
@@ -102,7 +104,7 @@ class _Interpreter:
         whole = (*self._outer, *kept)
         here = {**env, **dict.fromkeys(reduced, 0)}
         here |= {a.name: g for a, g in zip(whole, np.ogrid[tuple(slice(0, n) for n in shape)])}
-        found = self._index(stage.target, [i.evaluate(here) for i in stage.index], here, None)
+        found = self._index(stage.target, [_number(i, here) for i in stage.index], here, None)
         return tuple(np.broadcast_to(i, shape) for i in found)
 
     def _index(self, buffer: Buffer, index: list[Any], env: Env, mask: Any) -> tuple[np.ndarray, ...]:
@@ -122,20 +124,21 @@ class _Interpreter:
         return (*(np.asarray(env[a.name]) for a in self._outer), *own)
 
     def _value(self, expr: Expr, env: Env, mask: Any) -> Any:
-        # shared parts once; the masks that are keys stay alive beside their values
+        """Shared parts once per mask: as a tree, a chain may have exponentially many parts."""
         key = id(expr), id(mask)
         if key not in self._known:
-            self._known[key] = self._computed(expr, env, mask), mask
-        return self._known[key][0]
+            # the mask is kept, so that its id stays its own
+            self._known[key] = mask, self._computed(expr, env, mask)
+        return self._known[key][1]
 
     def _computed(self, expr: Expr, env: Env, mask: Any) -> Any:
         if isinstance(expr, Const):
             return np.asarray(expr.value, expr.dtype.numpy)
         if isinstance(expr, IndexValue):
-            return np.asarray(expr.index.evaluate(env)).astype(expr.dtype.numpy)
+            return np.asarray(_number(expr.index, env)).astype(expr.dtype.numpy)
         if isinstance(expr, Load):
             index = [
-                i.evaluate(env) if isinstance(i, IntExpr) else self._value(i, env, mask) for i in expr.index
+                _number(i, env) if isinstance(i, IntExpr) else self._value(i, env, mask) for i in expr.index
             ]
             array = self._arrays[expr.buffer.name]
             found = self._index(expr.buffer, index, env, mask)
@@ -150,10 +153,31 @@ class _Interpreter:
             return self._value(expr.value, env, mask).astype(expr.dtype.numpy)
         inside = np.asarray(True) if mask is None else mask
         for low, at, high in expr.conditions:
-            where = np.asarray(at.evaluate(env))
-            inside = inside & (where >= low.evaluate(env)) & (where < high.evaluate(env))
+            where = np.asarray(_number(at, env))
+            inside = inside & (where >= _number(low, env)) & (where < _number(high, env))
         value = self._value(expr.value, env, inside)
         return np.where(inside, value, self._value(expr.otherwise, env, mask))
+
+
+def _number(expr: IntExpr, env: Env) -> Any:
+    """`IntExpr.evaluate` where symbols stand for arrays: minima and maxima are taken element by element."""
+    total: Any = 0
+    for monomial, coefficient in expr.terms:
+        term: Any = coefficient
+        for atom, power in monomial:
+            value = env[atom.name] if isinstance(atom, Symbol) else _called(atom, env)
+            term = term * value**power
+        total = total + term
+    return total
+
+
+def _called(call: Call, env: Env) -> Any:
+    args = [_number(a, env) for a in call.args]
+    if call.function == "floordiv":
+        return np.floor_divide(args[0], args[1])
+    if call.function == "mod":
+        return np.mod(args[0], args[1])
+    return functools.reduce(np.minimum if call.function == "min" else np.maximum, args)
 
 
 def _lowest(dtype: np.dtype) -> Any:

@@ -16,8 +16,7 @@ from cuvil_build.ops.infer import attributes_of, infer_model
 from cuvil_build.ops.lowering import RegionNode, lower_region
 from cuvil_build.reference import run_reference
 
-from .harness import buffer_of, compare, f32
-from .interpreter import run_region
+from .harness import buffer_of, compare, f32, run_region
 
 NHWC = (0, 2, 3, 1)
 
