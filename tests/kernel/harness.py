@@ -113,7 +113,7 @@ def _run_once(
     arrays = {b.name: _random(case, b, sizes, rng, b.name in written) for b in kernel.buffers}
     expected = {name: array.copy() for name, array in arrays.items()}
     interpret(case.nest, expected, sizes)
-    memory = [_to_memory(arrays[b.name], b, kernel) for b in kernel.buffers]
+    memory = [to_memory(arrays[b.name], b, kernel) for b in kernel.buffers]
     call(kernel, library, memory, sizes, split=seed == 1)
     for buffer, block in zip(kernel.buffers, memory):
         if buffer.name in kernel.packings:
@@ -147,7 +147,7 @@ GUARD = 64
 """Bytes before and after each buffer that must stay as they are."""
 
 
-def _to_memory(array: np.ndarray, buffer: Buffer, kernel: EmittedKernel) -> np.ndarray:
+def to_memory(array: np.ndarray, buffer: Buffer, kernel: EmittedKernel) -> np.ndarray:
     packing = kernel.packings.get(buffer.name)
     flat = pack(array, packing) if packing else array.transpose(buffer.order).reshape(-1)
     raw = np.full(flat.nbytes + 2 * GUARD, 0xA5, np.uint8)

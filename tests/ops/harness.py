@@ -100,7 +100,7 @@ def check_one(case: Case, wanted: Sequence[np.ndarray], *, free: bool, tolerance
         assert tuple(d.evaluate(sizes) for d in found.shape) == want.shape, f"{case}: {found.shape}"
         assert found.dtype.name == want.dtype.name, f"{case}: {found.dtype} is not {want.dtype}"
     region = lower_case(node, known, len(wanted))
-    have = run_region(region, _arrays(case), sizes)
+    have = run_region(region, operand_arrays(case), sizes)
     for n, (got, want) in enumerate(zip(have, wanted)):
         compare(f"{case} output {n}{' with free dims' if free else ''}", got, want, tolerance)
     return region
@@ -109,14 +109,17 @@ def check_one(case: Case, wanted: Sequence[np.ndarray], *, free: bool, tolerance
 POISON = {"f": np.nan, "i": -77, "u": 77, "b": True}
 
 
+def poisoned(buffer: Buffer, sizes: Mapping[str, int]) -> np.ndarray:
+    shape = tuple(d.evaluate(sizes) for d in buffer.shape)
+    return np.full(shape, POISON[buffer.dtype.numpy.kind], dtype=buffer.dtype.numpy)
+
+
 def run_region(
     region: LoweredRegion, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> list[np.ndarray]:
     """The region's outputs; memory that no nest wrote stays poisoned."""
     memory = {b.name: np.asarray(arrays[b.name]) for b in region.inputs}
-    for buffer in (*region.inner, *region.outputs):
-        shape = tuple(d.evaluate(sizes) for d in buffer.shape)
-        memory[buffer.name] = np.full(shape, POISON[buffer.dtype.numpy.kind], dtype=buffer.dtype.numpy)
+    memory |= {b.name: poisoned(b, sizes) for b in (*region.inner, *region.outputs)}
     for nest in region.nests:
         interpret(nest, memory, sizes)
     return [memory[b.name] for b in region.outputs]
@@ -160,7 +163,7 @@ def known_of(array: np.ndarray, shape: Sequence[IntExpr] | None = None, constant
     return Known(DTYPES[array.dtype.name], dims, constant=array if constant else None)
 
 
-def _arrays(case: Case) -> dict[str, np.ndarray]:
+def operand_arrays(case: Case) -> dict[str, np.ndarray]:
     return {f"x{n}": a for n, a in enumerate(case.inputs) if a is not None}
 
 
