@@ -1,0 +1,273 @@
+"""Builds and times the reference networks and the package models; writes docs/measurements.md. Takes an hour.
+
+    python -m tests.networks.measure --work FOLDER [--model NAME ...] [--target NAME ...]
+
+Results are kept in FOLDER/results.json, row by row: a later run replaces the rows that it measures again, and
+the page is written from all of them. Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import yaml
+
+import cuvil
+from cuvil_build import __version__
+from cuvil_build.api import Project
+from cuvil_build.measure import Runner, Timing, compare_runtimes
+from tests.e2e.quickstart import copy_quickstart
+from tests.e2e.workshop import EXECUTED, PACKAGE_MODELS, Built, Subject, Workshop, network, package_model
+from tests.networks.networks import FULL
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs/measurements.md"
+TIMED = "x86_64-avx2"
+MODELS = (*PACKAGE_MODELS, *(item.name for item in FULL))
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One process to its end, with the largest resident memory of it or of any process that it waited for."""
+
+    seconds: float
+    peak_mb: float
+
+
+def run_cuvil(folder: Path, store: Path, *arguments: str) -> Run:
+    environment = {**os.environ, "CUVIL_STORE": str(store), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "cuvil_build", *arguments, "-C", str(folder)]
+    log = os.open(folder / "measure.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    began = time.monotonic()
+    actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+    pid = os.posix_spawn(sys.executable, command, environment, file_actions=actions)
+    _, status, usage = os.wait4(pid, 0)
+    seconds = time.monotonic() - began
+    os.close(log)
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"{' '.join(arguments)} failed: see {folder / 'measure.log'}")
+    return Run(seconds, usage.ru_maxrss / 1024)
+
+
+def subject_of(name: str) -> Subject:
+    return package_model(name) if name in PACKAGE_MODELS else network(name)
+
+
+def measure_build(workshop: Workshop, name: str, target: str) -> Row:
+    """With a store that has the source model and nothing else."""
+    subject = subject_of(name)
+    folder = workshop.folder(subject)
+    fetched, store = (folder.parent / f"{name}-{part}-store" for part in ("fetched", target))
+    run_cuvil(folder, fetched, "build", f"target:{target}", "--until", "fetch")
+    for leftover in (store, folder / ".cuvil", folder / "build"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.copytree(fetched, store)
+    done = run_cuvil(folder, store, "build", f"target:{target}")
+    manifest = built_of(folder, store, subject, target).manifest
+    report = manifest["verification"]
+    return {
+        "seconds": round(done.seconds, 1),
+        "peak_mb": round(done.peak_mb),
+        "library_kb": round(manifest["library_bytes"] / 1024),
+        "weights_mb": round(manifest["weights_bytes"] / 1e6, 2),
+        "arena_mb": round((manifest["arena_bytes"] or 0) / 1e6, 2),
+        "error": report["error"],
+        "runners": report["runners"],
+        "tier": manifest["tier"],
+    }
+
+
+def built_of(folder: Path, store: Path, subject: Subject, target: str) -> Built:
+    project = Project.load(folder, environ={**os.environ, "CUVIL_STORE": str(store)})
+    result = project.build([f"target:{target}"])
+    assert result.ok and not result.ran
+    return Built(folder / f"build/{subject.name}/fp32/{target}", result, project.store(), subject)
+
+
+def measure_speed(workshop: Workshop, name: str, rounds: int) -> Row:
+    """The larger case, in turn with onnxruntime on the source model; then two threads in turn with one."""
+    subject = subject_of(name)
+    folder = workshop.folder(subject)
+    built = built_of(folder, folder.parent / f"{name}-{TIMED}-store", subject, TIMED)
+    model = folder.parent / f"{name}.onnx"
+    shutil.copyfile(built.model(), model)
+    row: Row = {}
+    for number, feeds in enumerate(subject.cases, 1):
+        pair = [Runner("onnxruntime", "onnxruntime", model), Runner("cuvil", "cuvil", built.folder)]
+        for threads in (1, 2):
+            peer, ours = fine(compare_runtimes(pair, feeds, threads=threads, rounds=rounds))
+            row[f"case{number}_threads{threads}"] = {
+                "ms": round(ours.median_ms, 3),
+                "peer_ms": round(peer.median_ms, 3),
+                "ratio": round(ours.ratio, 2),
+            }
+    return row
+
+
+def fine(timings: Sequence[Timing]) -> Sequence[Timing]:
+    problems = [f"{t.label}: {t.problem}" for t in timings if t.problem]
+    if problems:
+        raise SystemExit("; ".join(problems))
+    return timings
+
+
+def measure_overheads(work: Path) -> Row:
+    """What depends on no model: a build with nothing to do, and a call of a model that does nothing."""
+    folder = work / "quickstart"
+    shutil.rmtree(folder, ignore_errors=True)
+    store = copy_quickstart(folder) / ".store"
+    run_cuvil(folder, store, "build")
+    again = [run_cuvil(folder, store, "build").seconds for _ in range(5)]
+    return {"nothing_to_do_s": round(min(again), 3), "call_us": round(call_cost(work), 2)}
+
+
+def call_cost(work: Path) -> float:
+    folder = work / "noop"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copyfile(ROOT / "tests/fixtures/noop.onnx", folder / "model.onnx")
+    config = {
+        "version": 1,
+        "project": "noop",
+        "models": {"noop": {"source": "model.onnx", "dims": {"batch": {"min": 1, "max": 8}}}},
+        "targets": {"x64": {"use": TIMED}},
+        "builds": [{"model": "noop", "target": "x64"}],
+    }
+    (folder / "cuvil.yaml").write_text(yaml.safe_dump(config))
+    run_cuvil(folder, folder / ".store", "build")
+    feeds = {"x": np.zeros((1, 4), np.float32)}
+    with cuvil.load(folder / "build/noop/fp32/x64") as module:
+        return 1e6 * statistics.median(timed(lambda: module.run(feeds), 2000) for _ in range(9))
+
+
+def timed(call: Callable[[], object], count: int) -> float:
+    """Seconds of one call."""
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - began) / count
+
+
+# ---- the page -------------------------------------------------------------------------------------------
+
+HEAD = """\
+# Measurements
+
+Written by `python -m tests.networks.measure`; not edited by hand. Cuvil {version}, onnxruntime {ort},
+{machine}. Milliseconds drift from machine to machine and from hour to hour; ratios, taken in turn call by
+call, hold. `resnet50`, `mobilenet_v2`, `bert_ffn` and `bert_base` are the published architectures with seeded
+random weights (`tests/networks`); the others ship inside packages (`tests/e2e/models.yaml`).
+"""
+BUILDS = """
+## Cold builds
+
+An empty store but for the fetched model, one target, {cores} cores; the peak is that of the largest process. The
+error is the largest of both samples and of all engines, relative to the output's largest magnitude, against
+onnxruntime.
+
+| model | target | seconds | peak MB | library kB | weights MB | arena MB | error | executed by |
+|---|---|---:|---:|---:|---:|---:|---:|---|
+"""
+SPEED = """
+## Speed on {target}
+
+Milliseconds of one call through Python, median; ratio to onnxruntime (below 1 is faster), each with one thread
+and with two.
+
+| model | case | ms | onnxruntime ms | ratio | ms, 2 threads | ratio, 2 threads | gain of the 2nd thread |
+|---|---:|---:|---:|---:|---:|---:|---:|
+"""
+OVERHEADS = """
+## Overheads
+
+- `cuvil build` of the quickstart with nothing to do: {nothing_to_do_s} s wall, best of 5
+- `module.run` from Python on a model that does nothing: {call_us} µs a call
+"""
+
+
+def page(results: Mapping[str, Any]) -> str:
+    facts = {"version": __version__, "ort": onnxruntime.__version__, "machine": machine()}
+    text = HEAD.format(**facts)
+    builds = [row for row in (build_row(results, m, t) for m in MODELS for t in EXECUTED) if row]
+    if builds:
+        text += BUILDS.format(cores=os.cpu_count()) + "".join(builds)
+    speed = [line for name in MODELS for line in speed_rows(results, name)]
+    if speed:
+        text += SPEED.format(target=TIMED) + "".join(speed)
+    if "overheads" in results:
+        text += OVERHEADS.format(**results["overheads"])
+    return text
+
+
+def build_row(results: Mapping[str, Any], model: str, target: str) -> str:
+    row = results.get(f"build {model} {target}")
+    if row is None:
+        return ""
+    numbers = [row[k] for k in ("seconds", "peak_mb", "library_kb", "weights_mb", "arena_mb", "error")]
+    return f"| {model} | {target} | {' | '.join(map(str, numbers))} | {', '.join(row['runners'])} |\n"
+
+
+def speed_rows(results: Mapping[str, Any], model: str) -> list[str]:
+    row = results.get(f"speed {model}")
+    if row is None:
+        return []
+    lines = []
+    for number in (1, 2):
+        one, two = row[f"case{number}_threads1"], row[f"case{number}_threads2"]
+        cells = [number, one["ms"], one["peer_ms"], one["ratio"], two["ms"], two["ratio"]]
+        gain = f"{one['ms'] / two['ms']:.2f}"
+        lines.append(f"| {model} | {' | '.join(map(str, cells))} | {gain} |\n")
+    return lines
+
+
+def machine() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform.startswith("linux") else []
+    name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return f"{name or platform.machine()}, {os.cpu_count()} cores"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--work", type=Path, required=True, help="folder for projects and results")
+    parser.add_argument("--model", action="append", choices=MODELS, help="repeatable; all without one")
+    parser.add_argument("--target", action="append", choices=EXECUTED, help="repeatable; all without one")
+    parser.add_argument("--rounds", type=int, default=20, help="timed calls")
+    parser.add_argument("--to", type=Path, default=PAGE, help="the page")
+    arguments = parser.parse_args()
+    work: Path = arguments.work.absolute()
+    work.mkdir(parents=True, exist_ok=True)
+    kept = work / "results.json"
+    results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    workshop = Workshop(work, work / "store")
+
+    def keep(key: str, row: Row) -> None:
+        print(key, row, flush=True)
+        results[key] = row
+        kept.write_text(json.dumps(results, indent=1, sort_keys=True))
+        arguments.to.write_text(page(results))
+
+    for name in arguments.model or MODELS:
+        for target in arguments.target or EXECUTED:
+            keep(f"build {name} {target}", measure_build(workshop, name, target))
+            if target == TIMED:
+                keep(f"speed {name}", measure_speed(workshop, name, arguments.rounds))
+    keep("overheads", measure_overheads(work))
+
+
+if __name__ == "__main__":
+    main()
