@@ -176,8 +176,8 @@ random weights (`tests/networks`); the others ship inside packages (`tests/e2e/m
 BUILDS = """
 ## Cold builds
 
-An empty store but for the fetched model, one target, {cores} cores; the peak is that of the largest process. The
-error is the largest of both samples and of all engines, relative to the output's largest magnitude, against
+An empty store but for the fetched model, one target, {cores} cores; the peak is that of the largest process.
+The error is the largest of both samples and of all engines, relative to the output's largest magnitude, against
 onnxruntime.
 
 | model | target | seconds | peak MB | library kB | weights MB | arena MB | error | executed by |
@@ -186,8 +186,8 @@ onnxruntime.
 SPEED = """
 ## Speed on {target}
 
-Milliseconds of one call through Python, median; ratio to onnxruntime (below 1 is faster), each with one thread
-and with two.
+Milliseconds of one call through Python, median; ratio to onnxruntime (below 1 is faster), each with one
+thread and with two.
 
 | model | case | ms | onnxruntime ms | ratio | ms, 2 threads | ratio, 2 threads | gain of the 2nd thread |
 |---|---:|---:|---:|---:|---:|---:|---:|
