@@ -263,10 +263,6 @@ class ModuleRefused(CuvilError):
     """A module that returned an error for inputs that it should take."""
 
 
-class InvalidData(CuvilError):
-    """A file of tensors that is damaged, or is none."""
-
-
 class InvalidGolden(CuvilError):
     """A golden file that holds something else than cases."""
 

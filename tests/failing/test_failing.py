@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from cuvil_build import errors
+from cuvil_build.cli.docs import error_classes
 from cuvil_build.cli.main import main
+from cuvil_build.errors import error_name
 
 HERE = Path(__file__).parent
 CASES = sorted(folder.name for folder in HERE.iterdir() if (folder / "expected.txt").is_file())
@@ -47,10 +48,6 @@ def test_says_exactly_this(
 
 
 def test_there_are_cases_and_each_is_named_after_an_error() -> None:
-    known = {
-        errors.error_name(kind)
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, errors.CuvilError)
-    }
+    known = {error_name(kind) for kind in error_classes()}
     assert len(CASES) >= 20
     assert {name.partition("--")[0] for name in CASES} <= known
