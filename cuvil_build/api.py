@@ -21,10 +21,12 @@ from cuvil_build.plan import state
 from cuvil_build.plan.ingredients import FileDigests
 from cuvil_build.plan.pipeline import Pipeline
 from cuvil_build.plan.selectors import names_steps, select_steps, select_variants
+from cuvil_build.steps.fuse import DEFAULT
 from cuvil_build.steps.step import StepContext, StepKind
 from cuvil_build.store.local import LocalStore, store_folder
 from cuvil_build.store.overlay import open_store
 from cuvil_build.target.load import load_target
+from cuvil_build.toolchain.find import watch_toolchain
 
 STEPS = "cuvil_build.steps"
 
@@ -144,21 +146,25 @@ class Project:
         folders = {p.parent for p in code} | {package} | _site_folders()
         files = {*self.loaded.reads.files, *code}
         files |= {self.root / path for node in result.plan.dag for path in node.files.values()}
-        globs = [
-            str(self.root / pattern) for model in self.config.models.values() for pattern in model.samples
-        ]
+        watch = watch_toolchain(self.config.toolchain)
+        files |= set(watch.files)
+        globs = [str(self.root / pattern) for pattern in self._patterns()]
         for kind in paths.KINDS:
             for folder in paths.search_path(kind, self.root):
                 files |= set(folder.glob("*.yaml"))
                 globs.append(f"{folder}/*.yaml")
         env = {name: self.environ.get(name) for node in result.plan.dag for name in node.env}
+        env |= {name: self.environ.get(name) for name in watch.env}
         env |= dict(self.loaded.reads.env)
         records = [read_record(self.layout, step) for step in result.plan.dag.ids]
         entry: dict[str, object] = {
             "variants": chosen,
             "files": {self._name(path): [state.mark(str(path)), digests.of(path)] for path in sorted(files)},
             "folders": {self._name(path): path.stat().st_mtime_ns for path in sorted(folders)},
-            "absent": [kind for kind in paths.KINDS if not (self.root / kind).exists()],
+            "absent": [
+                *(kind for kind in paths.KINDS if not (self.root / kind).exists()),
+                *map(str, watch.absent),
+            ],
             "globs": {
                 self._name(Path(pattern)): [os.path.relpath(p, self.root) for p in state.listing(pattern)]
                 for pattern in sorted(set(globs))
@@ -169,6 +175,11 @@ class Project:
         }
         digests.save()
         return entry
+
+    def _patterns(self) -> list[str]:
+        """Of files that belong to the project as soon as they exist."""
+        samples = [pattern for model in self.config.models.values() for pattern in model.samples]
+        return [*samples, *(rule for rule in self.config.fusion.rules if rule != DEFAULT)]
 
     def _name(self, path: Path) -> str:
         full = path if path.is_absolute() else Path.cwd() / path

@@ -35,6 +35,8 @@ class ModuleFacts:
 
     model: str
     """The C name, prefix of every exported symbol."""
+    project: str
+    """As cuvil.yaml names it."""
     project_model: str
     """The name in cuvil.yaml."""
     source_digest: str
@@ -67,6 +69,7 @@ def build_manifest(folder: Path, facts: ModuleFacts, files: Sequence[str]) -> di
         "format": FORMAT,
         "abi": ABI,
         "model": facts.model,
+        "project": facts.project,
         "project_model": facts.project_model,
         "source_digest": facts.source_digest,
         "precision": facts.precision,

@@ -334,7 +334,9 @@ class Fusion(Section):
     """Which fusion rules run."""
 
     rules: TextList = Field(default=("default",), description="'default' and rule files or globs.")
-    overrides: Text | None = Field(default=None, description="File with deny, force and pin.")
+    overrides: Text | None = Field(
+        default=None, description="File that denies rules, by node name. Its keys force and pin: not yet."
+    )
 
 
 class Build(Section):
@@ -360,7 +362,8 @@ class Cache(Section):
     """The store of steps."""
 
     mode: Literal["read-write", "read-only", "off"] = Field(
-        default="read-write", description="What builds may do with it."
+        default="read-write",
+        description="read-only keeps nothing new; off looks nothing up, either.",
     )
     remote: Text | None = not_yet("A shared store: a folder, http(s)://, s3:// or grpc(s)://.")
 
@@ -368,7 +371,7 @@ class Cache(Section):
 class Release(Section):
     """What is packaged, and as which version."""
 
-    version: Text = Field(default="git", description="A version, or 'git' for the tag at hand.")
+    version: Text = not_yet("A version, or 'git' for the tag at hand.", default="git")
     packages: Annotated[tuple[Literal["wheel", "c-sdk", "npm", "oci"], ...], BeforeValidator(_tuple)] = (
         not_yet("Formats that are packaged.", default=())
     )
@@ -393,7 +396,7 @@ class Project(Section):
     )
     toolchain: Literal["zig", "system"] = Field(
         default="zig",
-        description="The C compiler: the embedded one, or gcc or clang of the system (not yet).",
+        description="The C compiler: the embedded one, or gcc or clang of the system, for its own CPUs.",
     )
     verify: Verify = Field(default=Verify(), description="Numeric checks.")
     cache: Cache = Field(default=Cache(), description="The store of steps.")
@@ -436,9 +439,7 @@ def unbuilt(
         value = getattr(section, name)
         extra = type(section).model_fields[name].json_schema_extra
         here = (*path, name)
-        if (name, value) == ("toolchain", "system"):
-            yield here, "'toolchain: system' is not built yet"
-        elif isinstance(extra, dict) and extra.get(NOT_YET) and value not in (None, (), {}):
+        if isinstance(extra, dict) and extra.get(NOT_YET) and value not in (None, (), {}):
             yield here, f"'{'.'.join(map(str, here))}' is not built yet"
         else:
             yield from _unbuilt_value(value, here)

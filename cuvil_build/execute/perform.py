@@ -20,7 +20,7 @@ from cuvil_build.steps.artifact import Action
 from cuvil_build.steps.step import Job
 from cuvil_build.store.local import LocalStore
 
-PASSED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "CUVIL_ZIG_CACHE")
+PASSED = ("PATH", "CC", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "CUVIL_ZIG_CACHE")
 """Variables that every worker may see: where tools and scratch space are. No result depends on them."""
 _FIXED = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
 

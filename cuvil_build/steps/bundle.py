@@ -10,6 +10,8 @@ def _params(context: StepContext) -> dict[str, object]:
     return {
         "model": context.variant.model,
         "precision": context.variant.precision,
+        "project": context.project.project,
+        "toolchain": context.project.toolchain,
         "target": context.target.model_dump(mode="json"),
     }
 

@@ -155,20 +155,16 @@ def is_wasm(target: Target) -> bool:
 def _machine(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
     if toolchain.family == "zig":
         return ("-target", target.triple, f"-mcpu={target.cpu}")
-    if is_wasm(target):
-        raise NotYet(f"'{toolchain.family}' for '{target.name}'", hint="use 'toolchain: zig'")
-    if toolchain.family == "clang":
-        return (f"--target={target.triple}", f"-march={target.gcc_march}")
-    architecture = _architecture(target)
-    if architecture != platform.machine() and not Path(toolchain.command[0]).name.startswith(architecture):
-        raise CompileFailed(
-            f"'{toolchain.identity}' builds for {platform.machine()}, not for '{target.name}'"
+    architecture = target.triple.split("-")[0]
+    native = architecture == platform.machine() or Path(toolchain.command[0]).name.startswith(architecture)
+    if is_wasm(target) or not native:
+        raise NotYet(
+            f"'toolchain: system' for target '{target.name}': {toolchain.family} builds for "
+            f"{platform.machine()} here",
+            hint="use 'toolchain: zig', which builds for every target",
         )
-    return (f"-march={target.gcc_march}",)
-
-
-def _architecture(target: Target) -> str:
-    return target.triple.split("-")[0]
+    triple = (f"--target={target.triple}",) if toolchain.family == "clang" else ()
+    return (*triple, f"-march={target.gcc_march}")
 
 
 def _quiet(toolchain: Toolchain) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class Toolchain:
     family: str
     """`zig`, `gcc` or `clang`: whose spelling of options it takes."""
     version: str
-    """The whole first line of `--version` for system compilers: a distribution's patches count too."""
+    """For system compilers what they and the assembler say: a distribution's patches count too."""
     command: tuple[str, ...]
     archiver: tuple[str, ...]
 
@@ -41,7 +41,7 @@ def find_toolchain(kind: str = "zig", arch: str = "") -> Toolchain:
     if kind == "zig":
         return _find_zig()
     if kind == "system":
-        return _find_system(arch or platform.machine(), os.environ.get("CC", ""), os.environ.get("PATH", ""))
+        return _find_system(arch or platform.machine(), _cc(), os.environ.get("PATH", ""))
     raise ToolchainNotFound(f"unknown toolchain '{kind}'", hint=f"known are {' and '.join(KINDS)}")
 
 
@@ -63,6 +63,32 @@ def zig_cache() -> Path:
     return Path(base).expanduser().absolute() / "cuvil" / "zig"
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What decides which compiler is found and which version it is."""
+
+    files: tuple[Path, ...]
+    absent: tuple[Path, ...]
+    """Where it would be found earlier."""
+    env: tuple[str, ...]
+
+
+def watch_toolchain(kind: str) -> Watch:
+    """Nothing for zig: it is a package of the Python environment."""
+    if kind != "system":
+        return Watch((), (), ())
+    binary = Path(find_toolchain(kind).command[0])
+    folders = [Path(part) for part in os.environ.get("PATH", "").split(os.pathsep) if part]
+    places = [folder / name for name in _system_names(platform.machine(), _cc()) for folder in folders]
+    earlier = places[: places.index(binary)] if binary in places else []
+    tools = [found for name in ("as", "ld") if (found := shutil.which(name))]
+    return Watch((binary, *map(Path, tools)), tuple(earlier), ("CC", "PATH"))
+
+
+def _cc() -> str:
+    return os.environ.get("CC", "")
+
+
 @functools.cache
 def _find_zig() -> Toolchain:
     spec = importlib.util.find_spec("ziglang")  # locates the package without running it
@@ -78,19 +104,27 @@ def _find_zig() -> Toolchain:
 @functools.cache
 def _find_system(arch: str, cc: str, path: str) -> Toolchain:
     native = arch == platform.machine()
-    names = [cc] if cc and native else []
-    names += ["gcc", "clang", "cc"] if native else [f"{arch}-linux-gnu-gcc", "clang"]
+    names = _system_names(arch, cc)
     binary = next((found for name in names if (found := shutil.which(name, path=path))), None)
     if binary is None:
         raise ToolchainNotFound(
             f"no C compiler for {arch} found (looked for {', '.join(names)})",
-            hint="install one, or use 'toolchain: zig'",
+            hint="install one, name one in CC, or use 'toolchain: zig'",
         )
     banner = _ask([binary, "--version"])
     family = "clang" if "clang" in banner else "gcc"
     prefix = "" if native or family == "clang" else f"{arch}-linux-gnu-"
     archiver = shutil.which(f"{prefix}ar", path=path) or f"{prefix}ar"
-    return Toolchain("system", family, banner, (binary,), (archiver,))
+    assembler = shutil.which(f"{prefix}as", path=path)
+    version = f"{banner}, {_ask([assembler, '--version'])}" if assembler else banner
+    return Toolchain("system", family, version, (binary,), (archiver,))
+
+
+def _system_names(arch: str, cc: str) -> list[str]:
+    """Compilers in the order in which they win; one that the user names is the only one."""
+    if arch != platform.machine():
+        return [f"{arch}-linux-gnu-gcc", "clang"]
+    return [cc] if cc else ["gcc", "clang", "cc"]
 
 
 def _ask(command: list[str]) -> str:

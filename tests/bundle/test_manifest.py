@@ -19,6 +19,7 @@ from cuvil_build.bundle.manifest import (
 
 FACTS = ModuleFacts(
     model="digits",
+    project="shop",
     project_model="my-digits",
     source_digest="ab" * 32,
     precision="fp32",

@@ -88,12 +88,12 @@ def test_places_of_keys_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_environment_references_are_replaced_and_recorded(tmp_path: Path) -> None:
-    more = 'verify:\n  every_pass: ${env:CHECK}\nrelease: {version: "${env:TAG:-git}"}\n'
+    more = 'verify:\n  every_pass: ${env:CHECK}\nfusion: {overrides: "${env:TAG:-none.yaml}"}\n'
     base = BASE.replace("source: m.onnx", 'source: "${env:DIR}/$${x}.onnx"')
     loaded = load(tmp_path, more, base=base, environ={"DIR": "data", "CHECK": "false", "OTHER": "x"})
     assert loaded.project.models["m"].source.path == "data/${x}.onnx"  # type: ignore[union-attr]
     assert loaded.project.verify.every_pass is False
-    assert loaded.project.release.version == "git"
+    assert loaded.project.fusion.overrides == "none.yaml"
     assert loaded.reads.env == {"CHECK": "false", "DIR": "data", "TAG": None}
     assert loaded.reads.env_keys["DIR"] == ("models.m.source",)
     assert loaded.reads.files == (tmp_path / "cuvil.yaml",)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cuvil_build.errors import BlobMissing
-from cuvil_build.steps.artifact import Action, Artifact
+from cuvil_build.steps.artifact import Action
 from cuvil_build.store.local import LocalStore
 from cuvil_build.store.overlay import OverlayStore, open_store
 

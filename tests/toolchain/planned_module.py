@@ -121,6 +121,7 @@ def build_planned(machine: Target, folder: Path, kind: str = "zig", *, crash: bo
     (folder / "tiny.js").write_text(loader.module)
     facts = ModuleFacts(
         model="tiny",
+        project="tests",
         project_model="tiny",
         source_digest="",
         precision="fp32",

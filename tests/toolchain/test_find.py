@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cuvil_build.errors import ToolchainNotFound
-from cuvil_build.toolchain.find import closed_environment, find_toolchain, zig_cache
+from cuvil_build.toolchain.find import Watch, closed_environment, find_toolchain, watch_toolchain, zig_cache
 
 
 def test_zig_is_the_package_of_this_python_called_directly() -> None:
@@ -65,6 +65,38 @@ def test_compiler_that_does_not_run_is_said(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(ToolchainNotFound, match="'gcc' does not run"):
         find_toolchain("system")
+
+
+def fake(folder: Path, name: str, banner: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho '{banner}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_what_decides_the_system_compiler_is_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    clang, assembler = fake(second, "clang", "clang 19"), fake(first, "as", "GNU assembler 2.40")
+    monkeypatch.setenv("PATH", f"{first}:{second}")
+    monkeypatch.delenv("CC", raising=False)
+    assert find_toolchain("system").identity == "clang clang 19, GNU assembler 2.40"
+    watch = watch_toolchain("system")
+    assert watch.files == (clang, assembler)
+    assert watch.absent == (first / "gcc", second / "gcc", first / "clang")
+    assert watch.env == ("CC", "PATH")
+    assert watch_toolchain("zig") == Watch((), (), ())
+
+
+def test_a_compiler_that_cc_names_is_the_only_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake(tmp_path, "gcc", "gcc 12")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", "mycc")
+    with pytest.raises(ToolchainNotFound, match=r"looked for mycc\)"):
+        find_toolchain("system")
+    chosen = fake(tmp_path, "mycc", "gcc 13")
+    monkeypatch.setenv("CC", str(chosen))
+    assert find_toolchain("system").command == (str(chosen),)
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc on this machine")

@@ -64,6 +64,7 @@ def build_tiny(machine: Target, folder: Path, kind: str = "zig") -> Path:
     (folder / "tiny.d.ts").write_text(loader.declarations)
     facts = ModuleFacts(
         model="tiny",
+        project="tests",
         project_model="tiny",
         source_digest="",
         precision="fp32",

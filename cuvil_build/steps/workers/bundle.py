@@ -32,13 +32,14 @@ def run(job: Job) -> None:
     names = sorted(files)
     if target.runner == "wasm":
         names += write_javascript(folder, facts)
-    toolchain = find_toolchain("zig")
+    toolchain = find_toolchain(str(job.params["toolchain"]))
     write_manifest(
         folder,
         build_manifest(
             folder,
             ModuleFacts(
                 model=facts["model"],
+                project=str(job.params["project"]),
                 project_model=str(job.params["model"]),
                 source_digest=facts["digest"],
                 precision=str(job.params["precision"]),
