@@ -28,6 +28,8 @@ _COSTS = {
 }
 _STRIDED = 1.4
 """A lane of a strided load or store, where a contiguous vector costs 1."""
+_DEAR = 10.0
+"""An operation that should not run one lane at a time."""
 _POINT = 4.0
 """Loop control per point."""
 _HORIZONTAL = 8.0
@@ -50,7 +52,7 @@ def choose_schedule(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, float]:
     groups = _groups(flat.stages)
     free = [a for a in flat.axes if a.name not in flat.carried]
     by_stage = tuple(_group_schedule(flat, g, numbers) for g in groups)
-    best = (_POINT + sum(_group_cost(flat, g) for g in by_stage), None, 1)
+    best: tuple[float, Axis | None, int] = (_POINT + sum(_group_cost(flat, g) for g in by_stage), None, 1)
     for axis in free:
         lanes = _lanes(flat.stages, axis, numbers)
         if lanes > 1 and all(_can_be_outer_vector(flat, s, axis) for s in flat.stages):
@@ -63,7 +65,7 @@ def choose_schedule(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, float]:
     loops = sorted((a for a in free if a is not vector), key=lambda a: -_reach(flat, a))
     row_axis = _row_axis(flat, loops, vector, chosen)
     left = len(loops) - (1 if row_axis else 0)
-    parallel, block = _chunking(
+    parallel, block, chunk_rows = _chunking(
         loops, left, vector, lanes, cost, _steps(a for a in flat.axes if a.name in flat.carried)
     )
     schedule = Schedule(
@@ -76,6 +78,8 @@ def choose_schedule(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, float]:
         guarded=_is_worth_guarding(flat, vector),
         row_axis=row_axis,
         rows=_ROWS if row_axis else 1,
+        chunk_rows=chunk_rows,
+        halves=any(_operation(part) >= _DEAR for part in flat_parts(s.value for s in flat.stages)),
     )
     return schedule, cost
 
@@ -281,8 +285,8 @@ def _reach(flat: FlatNest, axis: Axis) -> int:
 
 def _chunking(
     loops: Sequence[Axis], limit: int, vector: Axis | None, lanes: int, cost: float, carried: int
-) -> tuple[int, int]:
-    """How many leading loops become chunks, and the steps of the vector axis in one."""
+) -> tuple[int, int, int]:
+    """How many leading loops become chunks, the vector axis' steps in one, and the last such loop's."""
     inner = cost * carried * (typical(vector.extent) if vector else 1)
     work = inner
     for axis in loops:
@@ -291,13 +295,14 @@ def _chunking(
     while parallel < limit and work > _CHUNK_WORK:
         work /= max(1, typical(loops[parallel].extent))
         parallel += 1
+    rows = max(1, int(_CHUNK_WORK / 2 / max(1.0, work))) if parallel > 1 else 1
     if vector is None or (parallel < len(loops)) or inner <= 2 * _CHUNK_WORK:
         is_only_loop = vector is not None and not loops and not vector.extent.is_static
         if not is_only_loop:
-            return parallel, 0
+            return parallel, 0, rows
     wanted = int(_CHUNK_WORK / max(1e-3, cost * carried))
     # a multiple of several vectors: only the last chunk has a tail
-    return parallel, max(1, wanted // (4 * lanes)) * 4 * lanes
+    return parallel, max(1, wanted // (4 * lanes)) * 4 * lanes, 1
 
 
 def _row_axis(

@@ -74,6 +74,7 @@ class _Accumulator:
     stage: FlatStage
     dtype: DType
     vectors: tuple[Var, ...]
+    half: Var | None
     scalar: Var | None
     """For the steps that fill no vector."""
 
@@ -129,7 +130,10 @@ class _ProgramBuilder:
         return ceil_divide(self._flat.axis(self._schedule.vector).extent, self._schedule.block)
 
     def _chunk_count(self) -> IntExpr:
-        return product(a.extent for a in self._parallel_axes()) * self._blocks()
+        extents = [a.extent for a in self._parallel_axes()]
+        if extents:
+            extents[-1] = ceil_divide(extents[-1], self._schedule.chunk_rows)
+        return product(extents) * self._blocks()
 
     def _work(self) -> IntExpr:
         total = work_per_point(self._flat, self._schedule)
@@ -139,7 +143,8 @@ class _ProgramBuilder:
                 continue
             is_block = axis.name == self._schedule.vector and self._schedule.block
             total = total * (minimum(axis.extent, self._schedule.block) if is_block else axis.extent)
-        return total
+        rows = self._schedule.chunk_rows
+        return total if rows == 1 else total * minimum(self._parallel_axes()[-1].extent, rows)
 
     def _chunks_loop(self) -> None:
         writer, parallel, block = self._writer, self._parallel_axes(), self._schedule.block
@@ -162,11 +167,28 @@ class _ProgramBuilder:
                 start = writer.named("start", rest % self._blocks() * block)
                 bounds = start, writer.named("stop", minimum(extent, start + block))
                 rest = rest // self._blocks()
-            for n, axis in reversed(list(enumerate(parallel))):
-                writer.add(SetInt(axis.name, rest % axis.extent if n else rest))
-                writer.name_level(axis.name)
-                rest = rest // axis.extent
-            self._loops(self._schedule.loops[self._schedule.parallel :], bounds)
+            left = self._schedule.loops[self._schedule.parallel :]
+            self._decode(parallel, rest, lambda: self._loops(left, bounds))
+
+    def _decode(self, parallel: Sequence[Axis], rest: IntExpr, body: Callable[[], None]) -> None:
+        """The chunk's number back to the steps of the parallel axes, last axis first."""
+        writer, rows = self._writer, self._schedule.chunk_rows
+        last = len(parallel) - 1
+        for n, axis in reversed(list(enumerate(parallel))):
+            steps = ceil_divide(axis.extent, rows) if n == last else axis.extent
+            place = rest % steps if n else rest
+            rest = rest // steps
+            if n == last and rows > 1:
+                start = writer.named("start", place * rows)
+                stop = writer.named("stop", minimum(axis.extent, start + rows))
+                continue
+            writer.add(SetInt(axis.name, place))
+            writer.name_level(axis.name)
+        if rows == 1:
+            body()
+            return
+        with writer.loop(parallel[last].name, start, stop):
+            body()
 
     def _loops(self, names: Sequence[str], bounds: Bounds) -> None:
         """The remaining free loops, then those that carry a dependence, in their own order."""
@@ -303,9 +325,22 @@ class _ProgramBuilder:
             main = writer.named("main", main)
             with writer.loop(name, start, main, IntExpr.of(lanes)), writer.along(name, lanes, interleaved):
                 body()
-        if main != stop or lanes == 1:
-            with writer.loop(name, main if lanes > 1 else start, stop), writer.along(name, 1):
+        start = main if lanes > 1 else start
+        for width in self._tail_widths(stop - start, lanes):
+            main = writer.named("tail", start + (stop - start) // width * width)
+            with writer.loop(name, start, main, IntExpr.of(width)), writer.along(name, width, interleaved):
                 body()
+            start = main
+        if start != stop:
+            with writer.loop(name, start, stop), writer.along(name, 1):
+                body()
+
+    def _tail_widths(self, rest: IntExpr, lanes: int) -> tuple[int, ...]:
+        """Narrower vectors for what fills no whole one, where single steps would be many or dear."""
+        half = lanes // 2
+        if half < 2 or not self._schedule.halves or (rest.is_static and rest.value < half):
+            return ()
+        return (half,)
 
     def _point(self) -> None:
         first = True
@@ -466,13 +501,17 @@ class _ProgramBuilder:
 
         vectors = tuple(declared("sum", lanes) for _ in range(group.accumulators))
         scalar = declared("rest", 1) if group.vector else None
-        return _Accumulator(stage, dtype, vectors, scalar)
+        halves = group.vector and self._schedule.halves and lanes > 3
+        half = declared("half", lanes // 2) if halves else None
+        return _Accumulator(stage, dtype, vectors, half, scalar)
 
     def _accumulate(self, total: _Accumulator, value: Value, number: int) -> None:
         writer = self._writer
         into = total.vectors[number]
         if total.scalar is not None and writer.lanes == 1:
             into = total.scalar
+        elif total.half is not None and writer.lanes == total.half.type.lanes:
+            into = total.half
         if value.type.dtype != total.dtype:
             value = Convert(value, VType(total.dtype, value.type.lanes))
         value = writer.widened(value)
@@ -487,7 +526,9 @@ class _ProgramBuilder:
         value = level[0]
         if total.scalar is None:
             return value
-        across = Horizontal(kind, value, VType(total.dtype))
+        across: Value = Horizontal(kind, value, VType(total.dtype))
+        if total.half is not None:
+            across = _combined(kind, across, Horizontal(kind, total.half, VType(total.dtype)))
         return _combined(kind, across, total.scalar)
 
 

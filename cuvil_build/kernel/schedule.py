@@ -39,3 +39,7 @@ class Schedule:
     """The last of `loops`, where neighbouring points of it are computed together."""
     rows: int = 1
     """So many of them."""
+    chunk_rows: int = 1
+    """Steps of the last parallel loop in one chunk."""
+    halves: bool = False
+    """Whether what fills no whole vector goes through half a vector first."""

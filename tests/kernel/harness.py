@@ -156,9 +156,11 @@ def to_memory(array: np.ndarray, buffer: Buffer, kernel: EmittedKernel) -> np.nd
 
 
 def from_memory(raw: np.ndarray, buffer: Buffer, sizes: Mapping[str, int]) -> np.ndarray:
-    assert (raw[:GUARD] == 0xA5).all() and (raw[-GUARD:] == 0xA5).all(), f"written around {buffer.name}"
+    assert (raw[:GUARD] == 0xA5).all() and (raw[len(raw) - GUARD :] == 0xA5).all(), (
+        f"written around {buffer.name}"
+    )
     shape = [buffer.shape[d].evaluate(sizes) for d in buffer.order]
-    physical = raw[GUARD:-GUARD].view(buffer.dtype.numpy).reshape(shape)
+    physical = raw[GUARD : len(raw) - GUARD].view(buffer.dtype.numpy).reshape(shape)
     return physical.transpose(np.argsort(buffer.order))
 
 

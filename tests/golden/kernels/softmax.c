@@ -19,6 +19,7 @@
 #endif
 
 typedef float f32x1 __attribute__((vector_size(4)));
+typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef int32_t i32x1 __attribute__((vector_size(4)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
@@ -173,6 +174,14 @@ CUVIL_INLINE float cuvil_max_f32(float x, float y)
     return r[0];
 }
 
+CUVIL_INLINE float cuvil_max_lanes_f32x4(f32x4 v)
+{
+    const float s0_0 = cuvil_max_f32(v[0], v[2]);
+    const float s0_1 = cuvil_max_f32(v[1], v[3]);
+    const float s1_0 = cuvil_max_f32(s0_0, s0_1);
+    return s1_0;
+}
+
 CUVIL_INLINE float cuvil_max_lanes_f32x8(f32x8 v)
 {
     const float s0_0 = cuvil_max_f32(v[0], v[4]);
@@ -191,6 +200,11 @@ CUVIL_INLINE void cuvil_scatter_f32x8(float *p, int64_t step, f32x8 v)
         p[i * step] = v[i];
 }
 
+CUVIL_INLINE f32x4 cuvil_splat_f32x4(float x)
+{
+    return (f32x4){x, x, x, x};
+}
+
 CUVIL_INLINE f32x8 cuvil_splat_f32x8(float x)
 {
     return (f32x8){x, x, x, x, x, x, x, x};
@@ -199,6 +213,14 @@ CUVIL_INLINE f32x8 cuvil_splat_f32x8(float x)
 CUVIL_INLINE void cuvil_store_f32x8(float *p, f32x8 v)
 {
     __builtin_memcpy(p, &v, sizeof v);
+}
+
+CUVIL_INLINE float cuvil_sum_lanes_f32x4(f32x4 v)
+{
+    const float s0_0 = (v[0] + v[2]);
+    const float s0_1 = (v[1] + v[3]);
+    const float s1_0 = (s0_0 + s0_1);
+    return s1_0;
 }
 
 CUVIL_INLINE float cuvil_sum_lanes_f32x8(f32x8 v)
@@ -213,10 +235,10 @@ CUVIL_INLINE float cuvil_sum_lanes_f32x8(f32x8 v)
     return s2_0;
 }
 
-CUVIL_KERNEL void reduce_037671f4(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void reduce_43bd1d20(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch);
 
-CUVIL_KERNEL void reduce_037671f4(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void reduce_43bd1d20(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch)
 {
     const float *const b0 = buffers[0];
@@ -228,15 +250,17 @@ CUVIL_KERNEL void reduce_037671f4(void *const *buffers, const int64_t *dims, int
         for (int64_t i0 = 0; i0 < d0; i0++) {
             f32x8 sum0 = cuvil_splat_f32x8((-__builtin_inff()));
             float rest0 = (-__builtin_inff());
+            f32x4 half0 = cuvil_splat_f32x4((-__builtin_inff()));
             for (int64_t j0 = 0; j0 < 32; j0 += 8) {
                 sum0 = cuvil_max_f32x8(sum0, cuvil_load_f32x8(b0 + 33 * i0 + j0));
             }
             for (int64_t j0 = 32; j0 < 33; j0++) {
                 rest0 = cuvil_max_f32(rest0, b0[33 * i0 + j0]);
             }
-            const float t0_0 = cuvil_max_f32(cuvil_max_lanes_f32x8(sum0), rest0);
+            const float t0_0 = cuvil_max_f32(cuvil_max_f32(cuvil_max_lanes_f32x8(sum0), cuvil_max_lanes_f32x4(half0)), rest0);
             f32x8 sum1 = cuvil_splat_f32x8(0.0f);
             float rest1 = 0.0f;
+            f32x4 half1 = cuvil_splat_f32x4(0.0f);
             for (int64_t j0 = 0; j0 < 32; j0 += 8) {
                 const f32x8 v0 = cuvil_exp_f32x8((cuvil_load_f32x8(b0 + 33 * i0 + j0) - cuvil_splat_f32x8(t0_0)));
                 cuvil_store_f32x8(t1 + j0, v0);
@@ -247,7 +271,7 @@ CUVIL_KERNEL void reduce_037671f4(void *const *buffers, const int64_t *dims, int
                 t1[j0] = v1;
                 rest1 = (rest1 + v1);
             }
-            const float t2_0 = (cuvil_sum_lanes_f32x8(sum1) + rest1);
+            const float t2_0 = ((cuvil_sum_lanes_f32x8(sum1) + cuvil_sum_lanes_f32x4(half1)) + rest1);
             for (int64_t j0 = 0; j0 < 32; j0 += 8) {
                 const f32x8 v2 = (cuvil_load_f32x8(t1 + j0) / cuvil_splat_f32x8(t2_0));
                 cuvil_store_f32x8(b1 + 33 * i0 + j0, v2);
