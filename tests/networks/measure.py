@@ -177,7 +177,7 @@ BUILDS = """
 ## Cold builds
 
 An empty store but for the fetched model, one target, {cores} cores; the peak is that of the largest process.
-The error is the largest of both samples and of all engines, relative to the output's largest magnitude, against
+The error is the largest of both samples and of all engines, relative to the largest magnitude, against
 onnxruntime.
 
 | model | target | seconds | peak MB | library kB | weights MB | arena MB | error | executed by |
