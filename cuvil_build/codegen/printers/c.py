@@ -97,7 +97,8 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitand": "&", "bitor"
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LETTER = {"float": "f", "int": "i", "uint": "u", "bool": "u"}
 _FLOAT_SECTIONS = frozenset(
-    "abs acos asin atan ceil cos erf exp floor fmod log mod pow rint round sigmoid sign sin sqrt tan tanh".split()
+    "abs acos asin atan ceil cos erf exp floor fmod log mod pow rint round sigmoid sign sin sqrt "
+    "tan tanh".split()
 )
 
 
