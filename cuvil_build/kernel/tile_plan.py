@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, product
+from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.expr import Apply, Const, Expr, Load, Within
 from cuvil_build.kernel.nest import Axis, Nest, children
 from cuvil_build.kernel.numbers import Numbers
@@ -87,7 +88,7 @@ class TilePlan:
 def plan_tiles(nest: Nest, numbers: Numbers) -> TilePlan | None:
     """The plan, or None when the nest is no product that tiles help."""
     found = _find_product(nest)
-    if found is None or _is_empty(nest):
+    if found is None or _is_empty(nest) or not _is_free(nest):
         return None
     mode = _row_mode(found)
     lanes = numbers.lanes(found.dtype.nbytes)
@@ -109,6 +110,12 @@ def plan_tiles(nest: Nest, numbers: Numbers) -> TilePlan | None:
 
 def _is_empty(nest: Nest) -> bool:
     return any(a.extent == ZERO for a in (*nest.axes, *nest.stages[0].axes))
+
+
+def _is_free(nest: Nest) -> bool:
+    """Tiles run in any order, on any thread, with columns in the lanes."""
+    access = analyse(nest)
+    return all(access.may_be_parallel(a.name) for a in nest.axes)
 
 
 def _find_product(nest: Nest) -> Product | None:

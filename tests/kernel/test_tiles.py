@@ -21,11 +21,14 @@ from tests.kernel.harness import (
     WIDE,
     WIDEST,
     Case,
+    call,
     compile_gcc,
     compile_zig,
     distinct,
     emit,
+    from_memory,
     run_case,
+    to_memory,
 )
 from tests.kernel.nests import NCHW, NHWC, axes, buffer, e, load, matmul, number, running_sum, stage, within
 
@@ -177,7 +180,7 @@ CASES = (
 Built = tuple[dict[str, EmittedKernel], ctypes.CDLL]
 
 
-@pytest.fixture(scope="module", params=[NARROW, WIDE, WIDEST], ids=["16-byte", "32-byte", "64-byte"])
+@pytest.fixture(scope="module", params=[NARROW, WIDE], ids=["16-byte", "32-byte"])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     kernels = emit(CASES, request.param)
     library = compile_zig(distinct(kernels), tmp_path_factory.mktemp("tiles"))
@@ -202,17 +205,18 @@ def test_every_number_of_rows_gives_its_own_rows(built: Built) -> None:
         arrays = {"x": x, "w": w, "c": c, "y": y}
         memory = [to_memory(arrays[b.name], b, kernel) for b in kernel.buffers]
         call(kernel, library, memory, {"n": rows})
-        have = from_memory(
-            memory[[b.name for b in kernel.buffers].index("y")], kernel.buffers[-1], {"n": rows}
-        )
+        place = [b.name for b in kernel.buffers].index("y")
+        have = from_memory(memory[place], kernel.buffers[place], {"n": rows})
         np.testing.assert_allclose(have, np.maximum(x @ w + c, 0), atol=1e-5)
 
 
 def test_tiles_are_clean_under_sanitizers(tmp_path: Path) -> None:
-    kernels = emit(CASES, WIDE)
+    names = {"one column", "computed and transposed", "3x3 with stride and residual", "from planes to planes"}
+    cases = [case for case in CASES if case.name in names]
+    kernels = emit(cases, WIDE)
     flags = ("-O1", "-mavx2", "-mfma", "-fsanitize=undefined", "-fno-sanitize-recover=all")
     library = ctypes.CDLL(str(compile_gcc(distinct(kernels), tmp_path, flags)))
-    for case, kernel in zip(CASES, kernels):
+    for case, kernel in zip(cases, kernels):
         run_case(replace(case, sizes=case.sizes[:2]), kernel, library)
 
 
