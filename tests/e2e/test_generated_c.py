@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,18 +64,19 @@ def compile_all(
     command: Iterable[str], wanted: Iterable[Unit], sources: Path, environment: Any = None
 ) -> None:
     """Each unit to an object beside its source; what a compiler says fails the test."""
-    running = []
-    for unit in wanted:
-        includes = [f"-I{folder}" for folder in unit.folders]
-        options = [*command, *unit.flags, *includes, "-c", unit.path, "-o", f"{unit.name}.o"]
-        running.append((unit, options))
-    problems = []
-    for unit, options in running:
+    commands = [
+        [*command, *unit.flags, *(f"-I{f}" for f in unit.folders), "-c", unit.path, "-o", f"{unit.name}.o"]
+        for unit in wanted
+    ]
+
+    def said(options: list[str]) -> str:
         done = subprocess.run(
             options, cwd=sources, capture_output=True, text=True, env=environment, check=False
         )
-        if done.returncode or done.stderr:
-            problems.append(f"{unit.path}: {done.stderr[:2000]}")
+        return f"{options[-3]}: {done.stderr[:2000]}" if done.returncode or done.stderr else ""
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        problems = [text for text in pool.map(said, commands) if text]
     assert not problems, "\n".join(problems)
 
 

@@ -38,8 +38,19 @@ SMALL_NAMES = [n.name for n in SMALL]
 FULL_NAMES = [n.name for n in FULL]
 
 
+# minutes, in an emulator above all; the kinds of kernel in them are in other rows, too
+LONG = {
+    "magika-v3-3-x86_64",
+    "magika-v3-3-aarch64-neon",
+    "ppocr-v2-cls-x86_64",
+    "ppocr-v4-det-x86_64",
+    "ppocr-v4-det-aarch64-neon",
+    "ppocr-v4-det-wasm32-simd128",
+}
+
+
 def rows(names: Iterable[str], *marks: pytest.MarkDecorator, slow: Iterable[str] = ()) -> list[Any]:
-    """Each name on each target that can be executed; `slow` names the rows that take minutes."""
+    """Each name on each target that can be executed; `slow` names the rows for which nobody waits."""
     found = []
     for name, target in itertools.product(names, EXECUTED):
         row = f"{name}-{target}"
@@ -80,7 +91,7 @@ def test_small_network(workshop: Workshop, name: str, target: str) -> None:
         compare_with_source(built, target, runner)
 
 
-@pytest.mark.parametrize(("name", "target"), rows(PACKAGE_MODELS, pytest.mark.models))
+@pytest.mark.parametrize(("name", "target"), rows(PACKAGE_MODELS, pytest.mark.models, slow=LONG))
 def test_package_model(workshop: Workshop, name: str, target: str) -> None:
     built = workshop.build(package_model(name), target)
     check(built, target)
