@@ -43,7 +43,7 @@ def load(path: str | os.PathLike[str], threads: int = 1) -> Module:
         name,
         tuple(_tensor(entry) for entry in manifest["inputs"]),
         tuple(_tensor(entry) for entry in manifest["outputs"]),
-        folder / manifest["weights"],
+        folder / manifest["weights"] if manifest["weights"] is not None else None,
         threads,
     )
 

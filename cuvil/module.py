@@ -75,7 +75,7 @@ class Module:
         name: str,
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
-        weights: Path,
+        weights: Path | None,
         threads: int,
     ) -> None:
         self.name = name
@@ -149,12 +149,12 @@ class Module:
         state = "" if self._context is not None else ", closed"
         return f"<cuvil.Module {self.name}({', '.join(self._input_names)}){state}>"
 
-    def _open(self, weights: Path, threads: int) -> None:
+    def _open(self, weights: Path | None, threads: int) -> None:
+        """Without a path for a library that has its weights in itself."""
         context = ctypes.c_void_p()
         options = _Options(size=ctypes.sizeof(_Options), threads=threads)
-        status = self._functions.open(
-            ctypes.addressof(context), str(weights).encode(), ctypes.addressof(options)
-        )
+        path = None if weights is None else str(weights).encode()
+        status = self._functions.open(ctypes.addressof(context), path, ctypes.addressof(options))
         if status:
             text = self._functions.text(context.value)
             if context.value is not None:

@@ -251,6 +251,10 @@ class CompileFailed(CuvilError):
     """The C compiler or the linker refused what was generated."""
 
 
+class WeightsTooLarge(CuvilError):
+    """Weights that are to be embedded in the library, and are too many for that."""
+
+
 class NotExecuted(CuvilError):
     """Nothing on this machine runs modules of this target; the module may still be right."""
 

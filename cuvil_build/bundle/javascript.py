@@ -43,9 +43,9 @@ def render_javascript(
     outputs: Sequence[TensorEntry],
     version: str,
     library: str = "module.wasm",
-    weights: str = "weights.safetensors",
+    weights: str | None = "weights.safetensors",
 ) -> JavaScriptFiles:
-    """Text of `<model>.js` and `<model>.d.ts`."""
+    """Text of `<model>.js` and `<model>.d.ts`; without `weights` they are in the library."""
     facts = {"name": model, "inputs": _tensors(inputs), "outputs": _tensors(outputs)}
     values = {
         "title": f"{model}: made by cuvil {version}",

@@ -47,7 +47,8 @@ class ModuleFacts:
     tier: str
     library: str
     """File name in the folder, as `weights`."""
-    weights: str
+    weights: str | None
+    """None where the library has them in itself; then `embedded_bytes` says how many."""
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
     arena_bytes: int | None
@@ -60,6 +61,7 @@ class ModuleFacts:
     """Tolerance, measured errors, runners; numbers are rounded here."""
     reason: str = ""
     """Why the tier is not `run`."""
+    embedded_bytes: int = 0
 
 
 def build_manifest(folder: Path, facts: ModuleFacts, files: Sequence[str]) -> dict[str, object]:
@@ -81,7 +83,10 @@ def build_manifest(folder: Path, facts: ModuleFacts, files: Sequence[str]) -> di
         "library": facts.library,
         "library_bytes": (folder / facts.library).stat().st_size,
         "weights": facts.weights,
-        "weights_bytes": (folder / facts.weights).stat().st_size,
+        "weights_bytes": (
+            facts.embedded_bytes if facts.weights is None else (folder / facts.weights).stat().st_size
+        ),
+        "embedded": facts.weights is None,
         "arena_bytes": facts.arena_bytes,
         "inputs": [_tensor(t) for t in facts.inputs],
         "outputs": [_tensor(t) for t in facts.outputs],

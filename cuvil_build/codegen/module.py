@@ -37,6 +37,9 @@ RUNTIME_UNITS = ("context.c", "cpu.c", "run.c", "text.c", "threads.c")
 RUNTIME_HEADERS = ("cuvil_rt.h", "dlpack.h", "system.h")
 LIBC_UNIT = "libc_min.c"
 DRIVER_UNIT = "driver_linux.c"
+EMBEDDED_UNIT = "embedded.c"
+WEIGHTS_FILE = "weights.safetensors"
+"""What `EMBEDDED_UNIT` takes in; whoever writes the sources puts it beside them."""
 KERNEL_HEADERS = ("cuvil_math.h",)
 """What kernels include: theirs, no part of the runtime's identity."""
 
@@ -96,6 +99,15 @@ def emit_module(plan: ModulePlan) -> dict[str, str]:
         "module.c": source,
     }
     files |= {f"kernels/{k.symbol}.c": k.source for k in plan.kernels}
+    if plan.embedded:
+        files[EMBEDDED_UNIT] = _render(
+            "embedded.c.jinja",
+            model=plan.name,
+            version=plan.version,
+            symbol=_weights_symbol(plan),
+            file=WEIGHTS_FILE,
+            nbytes=plan.weights_nbytes,
+        )
     names = (*RUNTIME_UNITS, *RUNTIME_HEADERS, LIBC_UNIT, DRIVER_UNIT, *KERNEL_HEADERS)
     for name in names:
         path = RUNTIME_FOLDER / name
@@ -109,6 +121,8 @@ def units(plan: ModulePlan, *, libc: bool = False) -> list[Unit]:
     files = emit_module(plan)
     own = [_unit(files, f"runtime/{name}", f"rt_{Path(name).stem}") for name in RUNTIME_UNITS]
     own.append(_unit(files, "module.c", "module"))
+    if plan.embedded:
+        own.append(_embedded_unit(files))
     if libc:
         own.append(_libc_unit(files))
     return own + [_kernel_unit(files, k.symbol) for k in plan.kernels]
@@ -145,6 +159,17 @@ def _kernel_unit(files: Mapping[str, str], symbol: str) -> Unit:
     unit = _unit(files, f"kernels/{symbol}.c", symbol)
     # without the runtime's digest: a change of the runtime must not recompile every kernel
     return {**unit, "flags": ["-fvisibility=hidden"], "baseline": False}
+
+
+def _embedded_unit(files: Mapping[str, str]) -> Unit:
+    unit = _unit(files, EMBEDDED_UNIT, "embedded")
+    # compilers that do not know the name of C23 yet know this one
+    return {**unit, "headers": [WEIGHTS_FILE], "flags": ["-std=c2x", "-fvisibility=hidden"]}
+
+
+def _weights_symbol(plan: ModulePlan) -> str:
+    """By content, as kernels are: models that are linked into one program share no name by accident."""
+    return f"weights_{plan.weights_id.hex()[:16]}"
 
 
 def _libc_unit(files: Mapping[str, str]) -> Unit:
@@ -467,6 +492,7 @@ def _module_source(plan: ModulePlan, tables: _Tables) -> str:
         version=plan.version,
         digest=plan.digest,
         target=plan.target,
+        embedded=_weights_symbol(plan) if plan.embedded else "",
         tables=all_tables,
         functions=[*compute, *body],
         model_rows=rows,
@@ -547,6 +573,7 @@ def _model_numbers(plan: ModulePlan, tables: _Tables) -> list[str]:
         f".scratch_max = {c_number(tables.upper(tables.scratch))}",
         f".weights_bytes = {c_number(plan.weights_nbytes)}",
         f".weights_id_offset = {c_number(plan.weights_id_offset)}",
+        f".embedded = {_weights_symbol(plan) if plan.embedded else 'NULL'}",
     ]
 
 
@@ -692,6 +719,7 @@ def _header(plan: ModulePlan, tables: _Tables) -> str:
         dlpack=(RUNTIME_FOLDER / "dlpack.h").read_text(encoding="utf-8").strip(),
         memory_comment=_MEMORY if known else _NO_BOUND,
         weights_bytes=plan.weights_nbytes,
+        embedded=plan.embedded,
         sizes=sizes,
         inputs=[_header_tensor(t) for t in plan.inputs],
         outputs=[_header_tensor(t) for t in plan.outputs],

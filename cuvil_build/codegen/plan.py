@@ -163,3 +163,5 @@ class ModulePlan:
     each over the symbols and earlier names."""
     features: tuple[str, ...] = field(default=())
     """CPU features that `open` checks, in the target's spelling."""
+    embedded: bool = False
+    """The weights file is part of the library."""

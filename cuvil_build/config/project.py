@@ -328,6 +328,10 @@ class TargetUse(Section):
     use: Texts = Field(
         min_length=1, description="A target of 'cuvil targets'; a list is one library, dispatched at open."
     )
+    weights: Literal["file", "embed"] = Field(
+        default="file",
+        description="Beside the library, or, up to 16 MiB, in it: then nobody names a weights file.",
+    )
 
 
 class Fusion(Section):

@@ -116,6 +116,10 @@ int CUVIL_RT(open_memory)(const cuvil_model *model, cuvil_ctx **out, const void 
   uint8_t *base = (uint8_t *)memory + skipped;
   cuvil_ctx *ctx = *out = (cuvil_ctx *)(void *)base;
   lay_out_block(model, threads, base);
+  if (!weights && model->embedded) {
+    weights = model->embedded;
+    weights_bytes = model->weights_bytes;
+  }
   ctx->weights = weights;
   ctx->work_source = CUVIL_WORK_GIVEN;
   ctx->work = base + block;
@@ -142,6 +146,10 @@ static void *map_memory(size_t bytes) {
 }
 
 static int map_weights(cuvil_ctx *ctx, const char *path) {
+  if (!path && ctx->model->embedded) {
+    ctx->weights = ctx->model->embedded;
+    return check_weights(ctx, "weights in the library", ctx->model->weights_bytes);
+  }
   if (!path)
     return CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS,
                           "weights path is NULL and no weights are embedded; the module needs %d bytes",

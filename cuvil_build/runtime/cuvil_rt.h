@@ -119,6 +119,7 @@ typedef struct {
   uint64_t weights_bytes;
   uint64_t weights_id_offset;
   const uint8_t *weights_id; /* 32 bytes */
+  const uint8_t *embedded;   /* the weights file as data of the library, or NULL */
   void (*compute)(int64_t *values); /* every value from the symbols */
   int (*body)(cuvil_ctx *ctx);
 } cuvil_model;

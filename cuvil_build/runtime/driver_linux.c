@@ -2,6 +2,7 @@
 
    driver INPUTS WEIGHTS OUTPUTS [REPEAT]
 
+   WEIGHTS is a file, or - where the module has its weights in itself.
    INPUTS and OUTPUTS are tensor files, little-endian:
      u32 magic 'CUVL' (bytes 43 55 56 4c), u32 count, then per tensor
        u8 dlpack code, u8 bits, u16 rank, u32 zero, i64 dims[rank], u64 nbytes,
@@ -254,7 +255,8 @@ static int drive(int count, char **args) {
   if (wrong) return fail(args[1], wrong);
   CUVIL_API(ctx) *ctx = NULL;
   CUVIL_API(options) options = {.size = sizeof options, .threads = 1};
-  if (CUVIL_API(open)(&ctx, args[2], &options)) return fail("open", CUVIL_API(error)(ctx));
+  const char *weights = args[2][0] == '-' && !args[2][1] ? NULL : args[2];
+  if (CUVIL_API(open)(&ctx, weights, &options)) return fail("open", CUVIL_API(error)(ctx));
   int failed = count > 4 ? run_repeatedly(ctx, in, out, parse_number(args[4])) : CUVIL_API(run)(ctx, in, out);
   if (failed) return fail("run", CUVIL_API(error)(ctx));
   int target = open_file(args[3], O_WRITE);

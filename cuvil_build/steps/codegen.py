@@ -6,7 +6,9 @@ from cuvil_build.steps.step import From, StepContext, StepKind
 
 
 def _params(context: StepContext) -> dict[str, object]:
+    use = context.project.targets.get(context.variant.target)
     return {
+        "embed": use is not None and use.weights == "embed",
         "model": context.variant.model,
         "target": context.target.model_dump(mode="json"),
     }

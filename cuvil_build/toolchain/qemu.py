@@ -29,7 +29,9 @@ def run_under_qemu(
     driver = link_driver(folder, manifest, target, scratch)
     names = [entry["name"] for entry in manifest["outputs"]]
     inputs, outputs = scratch / "inputs", scratch / "outputs"
-    command = [target.runner, str(driver), str(inputs), str(folder / manifest["weights"]), str(outputs)]
+    named = manifest["weights"]
+    weights = str(folder / named) if named else "-"
+    command = [target.runner, str(driver), str(inputs), weights, str(outputs)]
     results = []
     for feed in feeds:
         write_tensors(inputs, [np.asarray(feed[e["name"]], e["dtype"]) for e in manifest["inputs"]])

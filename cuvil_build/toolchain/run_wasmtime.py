@@ -39,7 +39,8 @@ class WasmModule:
         library = wasmtime.Module.from_file(engine, str(folder / self._manifest["library"]))
         self._exports = wasmtime.Instance(self._store, library, []).exports(self._store)
         self._memory = self._export("memory")
-        weights = (folder / self._manifest["weights"]).read_bytes()
+        named = self._manifest["weights"]
+        weights = (folder / named).read_bytes() if named else b""
         start = _align(self._export("__heap_base").value(self._store))
         arena = _align(start + len(weights))
         arena_nbytes = self._call("memory_bytes", 0)
@@ -47,7 +48,8 @@ class WasmModule:
         self._grow(arena + arena_nbytes - self._memory.data_len(self._store))
         self._write(start, weights)
         self._reserve(4)
-        failed = self._call("open_memory", self._exchange, start, len(weights), arena, arena_nbytes, 0)
+        given = start if weights else 0
+        failed = self._call("open_memory", self._exchange, given, len(weights), arena, arena_nbytes, 0)
         (self._context,) = struct.unpack("<I", self._read(self._exchange, 4))
         self._check(failed)
 

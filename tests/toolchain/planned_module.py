@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from cuvil_build.bundle.javascript import render_javascript
@@ -88,11 +89,17 @@ def plan_of(machine: Target, weights: WeightsFile, *, crash: bool = False) -> Mo
     )
 
 
-def build_planned(machine: Target, folder: Path, kind: str = "zig", *, crash: bool = False) -> Path:
+def build_planned(
+    machine: Target, folder: Path, kind: str = "zig", *, crash: bool = False, embed: bool = False
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     blob = WeightBlob("scale", "float32", (4,), "row-major", 16, lambda: [SCALE.tobytes()])
-    plan = plan_of(machine, write_weights(folder / "weights.safetensors", [blob]), crash=crash)
+    file = folder / "weights.safetensors"
+    plan = replace(plan_of(machine, write_weights(file, [blob]), crash=crash), embedded=embed)
     sources = folder / "src"
+    if embed:
+        sources.mkdir()
+        file.rename(sources / file.name)
     for name, text in emit_module(plan).items():
         (sources / name).parent.mkdir(parents=True, exist_ok=True)
         (sources / name).write_text(text)
@@ -117,7 +124,10 @@ def build_planned(machine: Target, folder: Path, kind: str = "zig", *, crash: bo
     library = f"module{machine.library_suffix}"
     run_command(link_command(toolchain, machine, objects, folder / library))
     run_command(archive_command(toolchain, objects, folder / "module.a"))
-    loader = render_javascript(model="tiny", inputs=INPUTS, outputs=OUTPUTS, version="0", library=library)
+    weights = None if embed else file.name
+    loader = render_javascript(
+        model="tiny", inputs=INPUTS, outputs=OUTPUTS, version="0", library=library, weights=weights
+    )
     (folder / "tiny.js").write_text(loader.module)
     facts = ModuleFacts(
         model="tiny",
@@ -130,7 +140,7 @@ def build_planned(machine: Target, folder: Path, kind: str = "zig", *, crash: bo
         features=machine.features,
         tier="built",
         library=library,
-        weights="weights.safetensors",
+        weights=weights,
         inputs=INPUTS,
         outputs=OUTPUTS,
         arena_bytes=0,

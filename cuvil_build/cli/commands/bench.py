@@ -62,7 +62,8 @@ class Bench:
 
     @property
     def nbytes(self) -> int:
-        return int(self.manifest["library_bytes"]) + int(self.manifest["weights_bytes"])
+        beside = 0 if self.manifest.get("embedded") else int(self.manifest["weights_bytes"])
+        return int(self.manifest["library_bytes"]) + beside
 
 
 def command(

@@ -19,12 +19,13 @@ def run(job: Job) -> None:
     facts = json.loads((job.inputs["sources"] / "module.json").read_text())
     report = json.loads(job.inputs["report"].read_text())
     files = {
-        WEIGHTS: job.inputs["weights"],
         "golden.safetensors": job.inputs["golden"],
         f"{facts['model']}.h": job.inputs["sources"] / f"{facts['model']}.h",
         "reports/verify.json": job.inputs["report"],
         "reports/memory.json": job.inputs["memory"],
     }
+    if not facts["embedded"]:
+        files[WEIGHTS] = job.inputs["weights"]
     files |= {path.name: path for path in sorted(job.inputs["module"].iterdir())}
     for name, path in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -48,7 +49,8 @@ def run(job: Job) -> None:
                 features=tuple(facts["features"]),
                 tier=report["tier"],
                 library=f"module{target.library_suffix}",
-                weights=WEIGHTS,
+                weights=None if facts["embedded"] else WEIGHTS,
+                embedded_bytes=facts["weights_bytes"] if facts["embedded"] else 0,
                 inputs=tensor_entries(facts["inputs"]),
                 outputs=tensor_entries(facts["outputs"]),
                 arena_bytes=facts["arena_bytes"],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from cuvil_build.codegen.assemble import Assembled, ModuleNames, WeightBlock, We
 from cuvil_build.codegen.c_names import c_identifier
 from cuvil_build.codegen.checks import check_graph
 from cuvil_build.codegen.kernels import emit_kernel
-from cuvil_build.codegen.module import emit_module, exports, units
+from cuvil_build.codegen.module import WEIGHTS_FILE, emit_module, exports, units
 from cuvil_build.codegen.plan import Branch, Call, ModulePlan, TensorSpec
+from cuvil_build.errors import WeightsTooLarge
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
 from cuvil_build.memory.report import from_json
@@ -27,6 +30,8 @@ from cuvil_build.steps.step import Job, Unit
 from cuvil_build.steps.workers.lowering import lowered_graph
 from cuvil_build.target.descriptor import Target
 
+MIB = 1 << 20
+LARGEST_EMBEDDED = 16 * MIB
 CHECKS = "checks"
 """Folder, and prefix of units, of the module that runs every kernel by itself."""
 
@@ -45,14 +50,31 @@ def run(job: Job) -> None:
     checks = assemble(alone, storage, plan, emit, ModuleNames(f"{name}_checks", *_rest(names)), pool)
     weights = write_weights(job.outputs["weights"], [_blob(w) for w in pool.blocks])
     folder = job.outputs["sources"]
+    whole = _with(module, weights)
+    if job.params["embed"]:
+        whole = replace(whole, embedded=True)
+        copy_to_embed(job.outputs["weights"], folder, str(job.params["model"]))
     rows = [
-        *_write(folder, "", _with(module, weights), target),
+        *_write(folder, "", whole, target),
         *_write(folder, CHECKS, _with(checks, weights), target),
     ]
     _dump(folder / "units.json", [u.to_json() for u in _unique(rows)])
-    _dump(folder / "module.json", _facts(_with(module, weights), graph))
+    _dump(folder / "module.json", _facts(whole, graph))
     _dump(folder / "checks.json", {**_facts(_with(checks, weights), alone), "regions": regions})
     job.log(f"{len(module.plan.kernels)} kernels, {weights.nbytes} bytes of weights")
+
+
+def copy_to_embed(weights: Path, folder: Path, model: str) -> None:
+    """Beside the unit that takes the file in. Large weights belong in a file that is mapped: no compiler and
+    no loader should read them."""
+    nbytes = weights.stat().st_size
+    if nbytes > LARGEST_EMBEDDED:
+        raise WeightsTooLarge(
+            f"the weights of '{model}' have {nbytes / MIB:.1f} MiB; up to "
+            f"{LARGEST_EMBEDDED // MIB} MiB can be embedded",
+            hint="'weights: file' of the target keeps them beside the library",
+        )
+    shutil.copyfile(weights, folder / WEIGHTS_FILE)
 
 
 def _rest(names: ModuleNames) -> tuple[str, str, str, tuple[str, ...]]:
@@ -86,7 +108,7 @@ def _blob(block: WeightBlock) -> WeightBlob:
 def _write(folder: Path, place: str, plan: ModulePlan, target: Target) -> list[Unit]:
     """Sources of one module; kernels and runtime stand once for both."""
     own = {f"{plan.name}.h", "cuvil_module.h", "module.c"}
-    shared = {}
+    shared = {WEIGHTS_FILE: WEIGHTS_FILE}
     for path, text in emit_module(plan).items():
         kept = f"{place}/{path}" if place and path in own else path
         shared[path] = kept
@@ -116,6 +138,7 @@ def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
         "outputs": [_tensor(t, bounds) for t in plan.outputs],
         "arena_bytes": plan.arena_max,
         "weights_bytes": plan.weights_nbytes,
+        "embedded": plan.embedded,
         "kernels": [k.symbol for k in plan.kernels],
         "calls": _calls(plan),
     }

@@ -34,7 +34,8 @@ def lay_out_module(
     """With a manifest that has only what loaders read."""
     for path in sorted(built.iterdir()):
         shutil.copy2(path, folder / path.name)
-    (folder / WEIGHTS).symlink_to(weights)
+    if not facts["embedded"]:
+        (folder / WEIGHTS).symlink_to(weights)
     header = next(sources.rglob(f"{facts['model']}.h"))
     shutil.copy2(header, folder / header.name)
     manifest = {
@@ -45,7 +46,7 @@ def lay_out_module(
         "triple": target.triple,
         "features": facts["features"],
         "library": f"module{target.library_suffix}",
-        "weights": WEIGHTS,
+        "weights": None if facts["embedded"] else WEIGHTS,
         "inputs": facts["inputs"],
         "outputs": facts["outputs"],
     }
@@ -62,6 +63,7 @@ def write_javascript(folder: Path, facts: dict[str, Any]) -> list[str]:
         inputs=tensor_entries(facts["inputs"]),
         outputs=tensor_entries(facts["outputs"]),
         version=__version__,
+        weights=None if facts["embedded"] else WEIGHTS,
     )
     (folder / f"{model}.js").write_text(files.module)
     (folder / f"{model}.d.ts").write_text(files.declarations)
