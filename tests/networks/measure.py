@@ -203,6 +203,8 @@ OVERHEADS = """
 def page(results: Mapping[str, Any]) -> str:
     facts = {"version": __version__, "ort": onnxruntime.__version__, "machine": machine()}
     text = HEAD.format(**facts)
+    if "note" in results:
+        text += f"\n**{results['note']}**\n"
     builds = [row for row in (build_row(results, m, t) for m in MODELS for t in EXECUTED) if row]
     if builds:
         text += BUILDS.format(cores=os.cpu_count()) + "".join(builds)
@@ -248,11 +250,14 @@ def main() -> None:
     parser.add_argument("--target", action="append", choices=EXECUTED, help="repeatable; all without one")
     parser.add_argument("--rounds", type=int, default=20, help="timed calls")
     parser.add_argument("--to", type=Path, default=PAGE, help="the page")
+    parser.add_argument("--note", help="what a reader has to know of the circumstances")
     arguments = parser.parse_args()
     work: Path = arguments.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
     kept = work / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    if arguments.note is not None:
+        results["note"] = arguments.note
     workshop = Workshop(work, work / "store")
 
     def keep(key: str, row: Row) -> None:
