@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,15 +14,14 @@ import typer
 
 from cuvil_build.bundle.golden import read_golden
 from cuvil_build.bundle.manifest import FILE_NAME
-from cuvil_build.cli import console, options
-from cuvil_build.config.load import LoadedProject, load_project
-from cuvil_build.config.matrix import Variant, variants
+from cuvil_build.cli import console, options, selection
+from cuvil_build.config.load import LoadedProject
+from cuvil_build.config.matrix import Variant
 from cuvil_build.config.project import PathSource, PypiSource
 from cuvil_build.cuir.index_ranges import index_ranges
 from cuvil_build.errors import InvalidValue, MissingFile, NotYet, nearest
 from cuvil_build.frontends.pypi import fetch_member
 from cuvil_build.measure import PEERS, Feeds, Runner, Timing, check_kind, compare_runtimes
-from cuvil_build.plan.selectors import select_variants
 from cuvil_build.reference import Array, run_reference
 from cuvil_build.samples import DimRange, InputSpec, load_samples, random_samples
 
@@ -91,9 +89,8 @@ def command(
     selectors = [word for word in words if Path(word) not in folders]
     benches = [open_bench(folder, model, str(folder)) for folder in folders]
     if selectors or not folders:
-        config = options.config_file(directory, file)
-        loaded = load_project(config, profile=profile, sets=sets or (), environ=os.environ)
-        benches += project_benches(loaded, selectors, model, bool(peers))
+        project = selection.load(directory, file, profile, sets)
+        benches += project_benches(project.loaded, project.select(selectors), model, bool(peers))
     results = []
     for bench in runnable(benches):
         timings, shapes = time_module(bench, peers, sizes, samples, threads, rounds)
@@ -124,17 +121,12 @@ def open_bench(folder: Path, model: Path | None, name: str) -> Bench:
 
 
 def project_benches(
-    loaded: LoadedProject, selectors: Sequence[str], model: Path | None, need_model: bool
+    loaded: LoadedProject, found: Sequence[Variant], model: Path | None, need_model: bool
 ) -> list[Bench]:
-    found = select_variants(selectors, variants(loaded.project), no_changes)
     if model is not None and len({v.model for v in found}) > 1:
         raise InvalidValue("--model goes with one model", hint="select one, as in 'cuvil bench model:NAME'")
     sources = {v.model: model or source_of(loaded, v, need_model) for v in found}
     return [open_bench(loaded.folder / "build" / v.id, sources[v.model], v.id) for v in found]
-
-
-def no_changes() -> set[str]:
-    raise NotYet("'state:modified' in 'cuvil bench'", hint="select by model, target, precision or tag")
 
 
 def source_of(loaded: LoadedProject, variant: Variant, need_model: bool) -> Path | None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection
 from typing import Annotated
 
 import typer
 
-from cuvil_build.cli import console, options
-from cuvil_build.config.load import load_project
-from cuvil_build.config.matrix import variants
-from cuvil_build.errors import NotYet
-from cuvil_build.plan.selectors import select_variants
+from cuvil_build.cli import console, options, selection
 
 HELP = "List the variants of the project."
 
@@ -21,7 +15,8 @@ def command(
     selectors: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SELECTOR]...", help="As in detector, model:detector,target:web or tag:release."
+            metavar="[SELECTOR]...",
+            help="As in detector, model:detector,target:web, tag:release or state:modified.",
         ),
     ] = None,
     directory: options.FolderOption = options.HERE,
@@ -30,10 +25,7 @@ def command(
     sets: options.SetOption = None,
     format: options.FormatOption = options.TEXT,
 ) -> None:
-    loaded = load_project(
-        options.config_file(directory, file), profile=profile, sets=sets or (), environ=os.environ
-    )
-    found = select_variants(selectors or (), variants(loaded.project), _modified)
+    found = selection.load(directory, file, profile, sets).select(selectors or ())
     if format is options.OutputFormat.json:
         console.emit_json(
             [
@@ -50,7 +42,3 @@ def command(
         )
         return
     console.print_table(("variant", "target", "tags"), [(v.id, v.target_id, " ".join(v.tags)) for v in found])
-
-
-def _modified() -> Collection[str]:
-    raise NotYet("'ls' does not know what is modified", hint="'cuvil plan state:modified' does")
