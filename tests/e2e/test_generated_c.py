@@ -158,7 +158,7 @@ def write_driver(built: Built, folder: Path) -> None:
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", [*TINY, *(item.name for item in SMALL)])
+@pytest.mark.parametrize("name", [*TINY, "resnet_small", "bert_small"])
 def test_sanitizers_find_nothing(workshop: Workshop, subjects: Subjects, tmp_path: Path, name: str) -> None:
     built = workshop.build(subjects(name), NATIVE)
     sources = built.sources(tmp_path)

@@ -14,6 +14,7 @@ import os
 import platform
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -49,19 +50,27 @@ class Run:
     peak_mb: float
 
 
+# A process inherits the peak of the one that started it, and this one holds whole models: a small one is between.
+LAUNCHER = """
+import os, sys
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+_, status, usage = os.wait4(pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+"""
+
+
 def run_cuvil(folder: Path, store: Path, *arguments: str) -> Run:
     environment = {**os.environ, "CUVIL_STORE": str(store), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "cuvil_build", *arguments, "-C", str(folder)]
-    log = os.open(folder / "measure.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    began = time.monotonic()
-    actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
-    pid = os.posix_spawn(sys.executable, command, environment, file_actions=actions)
-    _, status, usage = os.wait4(pid, 0)
-    seconds = time.monotonic() - began
-    os.close(log)
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit(f"{' '.join(arguments)} failed: see {folder / 'measure.log'}")
-    return Run(seconds, usage.ru_maxrss / 1024)
+    log = folder / "measure.log"
+    with log.open("a") as said:
+        began = time.monotonic()
+        launch = [sys.executable, "-I", "-S", "-c", LAUNCHER, *command]
+        done = subprocess.run(launch, env=environment, stdout=subprocess.PIPE, stderr=said, check=True)
+    status, kilobytes = done.stdout.split()
+    if status != b"0":
+        raise SystemExit(f"{' '.join(arguments)} failed: see {log}")
+    return Run(time.monotonic() - began, int(kilobytes) / 1024)
 
 
 def subject_of(name: str) -> Subject:
