@@ -50,7 +50,7 @@ class Run:
     peak_mb: float
 
 
-# A process inherits the peak of the one that started it, and this one holds whole models: a small one is between.
+# A process inherits the peak of the one that started it, and this one holds models: a small one is between.
 LAUNCHER = """
 import os, sys
 pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
