@@ -22,7 +22,7 @@ erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.where(x < 0, np.exp(np.minimum(x, 0)), 1.0) / (1.0 + np.exp(-np.abs(x)))
+    return np.asarray(np.where(x < 0, np.exp(np.minimum(x, 0)), 1.0) / (1.0 + np.exp(-np.abs(x))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def samples(row: Row, dtype: type) -> np.ndarray:
     rng = np.random.default_rng(7)
     exponents = 10.0 ** rng.uniform(-44, 38, 20_000)
     wide = np.concatenate([exponents, -exponents, rng.uniform(-100, 100, 40_000), rng.uniform(-2, 2, 40_000)])
-    chosen = np.concatenate([SPECIAL, wide]).astype(dtype)
+    chosen: np.ndarray = np.concatenate([SPECIAL, wide]).astype(dtype)
     inside = np.isnan(chosen) | ((chosen >= row.low) & (chosen <= row.high)) | np.isinf(chosen)
     return chosen[inside] if row.low > -1e38 and row.low != 0.0 else chosen
 

@@ -13,6 +13,7 @@ from cuvil_build.cuir.dtypes import DTYPES, FLOAT32, FLOAT64, INT64
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.errors import NotYet
 from cuvil_build.kernel import program as p
+from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.paths import search_path
 from cuvil_build.target.load import load_target
@@ -36,9 +37,7 @@ _MEMORY = "memcpy memmove memset memcmp".split()
         ("scale_nchw", nests.scale_and_shift(nests.NCHW)),
     ],
 )
-def test_text_is_the_one_in_the_golden_file(
-    name: str, nest: nests.Nest, request: pytest.FixtureRequest
-) -> None:
+def test_text_is_the_one_in_the_golden_file(name: str, nest: Nest, request: pytest.FixtureRequest) -> None:
     text = emit_kernel(nest, None, numbers=WIDE).spec.source
     path = GOLDEN / f"{name}.c"
     if request.config.getoption("--update-golden", default=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -183,6 +184,6 @@ def call(
     chunks = kernel.spec.chunks.evaluate(named)
     assert kernel.spec.work.evaluate(named) >= 0
     cuts = sorted({0, chunks // 3, chunks // 2, chunks}) if split else [0, chunks]
-    ranges = list(zip(cuts, cuts[1:]))
+    ranges = list(itertools.pairwise(cuts))
     for begin, end in reversed(ranges):
         function(pointers, values, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_void_p(aligned))

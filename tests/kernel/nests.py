@@ -73,7 +73,7 @@ def cast(source: DType, target: DType) -> Nest:
 
 def scale_and_shift(order: tuple[int, ...]) -> Nest:
     """x * scale[c] + shift[c], then max(0)."""
-    shape = ["n", 5, "h", 7]
+    shape: list[int | str] = ["n", 5, "h", 7]
     x, y = buffer("x", shape, order=order), buffer("y", shape, "output", order=order)
     scale, shift = buffer("s", [5]), buffer("b", [5])
     product = apply("mul", load(x, "n_", "c", "i", "j"), load(scale, "c"))
@@ -99,7 +99,7 @@ def transpose() -> Nest:
 
 
 def to_nhwc() -> Nest:
-    shape = [2, "c", "h", 3]
+    shape: list[int | str] = [2, "c", "h", 3]
     x, y = buffer("x", shape), buffer("y", shape, "output", order=NHWC)
     index = ["n", "k", "i", "j"]
     return Nest("copy", axes(n=2, k="c", i="h", j=3), (stage((), "store", y, index, load(x, *index)),))
@@ -392,7 +392,7 @@ CASES: tuple[Case, ...] = (
             ("bool", "int64"),
             ("float32", "float64"),
         )
-    ),  # fmt: skip
+    ),
     Case("scale-nchw", scale_and_shift(NCHW), sizes(n=[1, 2, 0, 3], h=[1, 3, 4, 8])),
     Case("scale-nhwc", scale_and_shift(NHWC), sizes(n=[1, 2, 0, 3], h=[1, 3, 4, 8])),
     Case("outer-sum", outer_sum(), GRID),

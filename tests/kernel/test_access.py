@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cuvil_build.cuir.dtypes import INT64
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import Internal
 from cuvil_build.kernel.access import analyse
@@ -81,7 +82,7 @@ def test_declared_sequence_without_dependence_is_our_mistake() -> None:
 
 def test_indirect_read_of_what_is_written_touches_everything() -> None:
     y = buffer("y", ["n"], "output")
-    ids = buffer("ids", ["n"], dtype=nests.INT64)
+    ids = buffer("ids", ["n"], dtype=INT64)
     inside = Load(y, (load(ids, "i"),))
     assert not analyse(Nest("gather", axes(i="n"), (stage((), "store", y, ["i"], inside),))).may_be_parallel(
         "i"
@@ -107,6 +108,6 @@ def test_canonical_nests_forget_names() -> None:
 
 
 def test_canonical_dims_keep_what_only_indices_mention() -> None:
-    y = buffer("y", ["n"], "output", dtype=nests.INT64)
+    y = buffer("y", ["n"], "output", dtype=INT64)
     nest = Nest("map", axes(i="n"), (stage((), "store", y, ["i"], IndexValue(e("i + past"))),))
     assert [str(d) for d in canonicalise(nest).dims] == ["n", "past"]
