@@ -85,8 +85,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def loads(expr: Expr) -> Iterator[Load]:
-    """Every load of an expression, depth first; shared parts once."""
+def parts(expr: Expr) -> Iterator[Expr]:
+    """Every part of an expression, itself first, depth first; shared ones once."""
     seen: set[int] = set()
     pending = [expr]
     while pending:
@@ -94,6 +94,10 @@ def loads(expr: Expr) -> Iterator[Load]:
         if id(current) in seen:
             continue
         seen.add(id(current))
-        if isinstance(current, Load):
-            yield current
+        yield current
         pending += reversed(children(current))
+
+
+def loads(expr: Expr) -> Iterator[Load]:
+    """Every load of an expression, in the order of its parts."""
+    return (part for part in parts(expr) if isinstance(part, Load))

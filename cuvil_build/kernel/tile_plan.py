@@ -17,7 +17,7 @@ from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, product
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.expr import Apply, Const, Expr, Load, Within
-from cuvil_build.kernel.nest import Axis, Nest, children
+from cuvil_build.kernel.nest import Axis, Nest, parts
 from cuvil_build.kernel.numbers import Numbers
 
 Condition = tuple[IntExpr, IntExpr, IntExpr]
@@ -218,11 +218,12 @@ def _offset(load: Load, axes: tuple[Axis, ...]) -> IntExpr | None:
 
 
 def _can_be_epilogue(expr: Expr, axes: tuple[Axis, ...]) -> bool:
-    if isinstance(expr, Within):
-        return False
-    if isinstance(expr, Load) and expr.buffer.role != "temp" and _offset(expr, axes) is None:
-        return False
-    return all(_can_be_epilogue(c, axes) for c in children(expr))
+    for part in parts(expr):
+        if isinstance(part, Within):
+            return False
+        if isinstance(part, Load) and part.buffer.role != "temp" and _offset(part, axes) is None:
+            return False
+    return True
 
 
 def _row_mode(found: Product) -> str:

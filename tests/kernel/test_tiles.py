@@ -247,6 +247,25 @@ def test_what_is_no_float_product_is_left_alone() -> None:
     assert plan_tiles(dense(0, 4, 4), WIDE) is None
 
 
+def test_an_epilogue_that_shares_its_parts_is_planned_part_by_part() -> None:
+    """Doubles as a tree with every link: must not take exponential time."""
+    made = dense("n", 9, 21)
+    total, store = made.stages
+    value = store.value
+    for _ in range(40):
+        value = apply("mul", value, apply("sigmoid", value))
+    chain = replace(made, stages=(total, replace(store, value=value)))
+    assert plan_tiles(chain, WIDE) == plan_tiles(made, WIDE)
+
+
+def test_an_epilogue_reads_only_what_is_affine() -> None:
+    made = dense("n", 9, 21)
+    total, store = made.stages
+    far = load(buffer("r", ["n", 21]), e("i") // 2, "j")
+    value = apply("add", apply("sigmoid", store.value), far)
+    assert plan_tiles(replace(made, stages=(total, replace(store, value=value))), WIDE) is None
+
+
 @pytest.mark.parametrize("numbers", [NARROW, WIDE, WIDEST], ids=["16-byte", "32-byte", "64-byte"])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 128])
 def test_tiles_fit_the_registers(numbers: Numbers, rows: int) -> None:
