@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -31,38 +30,10 @@ from cuvil_build.errors import (
 )
 from cuvil_build.ops import catalog
 from cuvil_build.ops.operator import Infer, Known, Operator
+from cuvil_build.ops.relations import Relations, condition_of, single_content
 
 MAX_CONTENTS = 256
-UNBOUNDED_BELOW = -(1 << 62)
 BRANCHES = ("then_branch", "else_branch")
-
-SHAPE_OPERANDS: Mapping[str, tuple[int, ...]] = {
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "Pad": (1, 3),
-    "Range": (0, 1, 2),
-    "ReduceL1": (1,),
-    "ReduceL2": (1,),
-    "ReduceLogSum": (1,),
-    "ReduceLogSumExp": (1,),
-    "ReduceMax": (1,),
-    "ReduceMean": (1,),
-    "ReduceMin": (1,),
-    "ReduceProd": (1,),
-    "ReduceSum": (1,),
-    "ReduceSumSquare": (1,),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Unsqueeze": (1,),
-}
-"""Operands that only shape the result: a kernel does not read them where their contents are known."""
-SHAPE_READERS = ("Shape", "Size")
-"""Operators that look at their operand's shape and never at its elements."""
 
 
 class UndecidedRank(CuvilError):
@@ -185,15 +156,13 @@ class _Walk:
         self.keep_going = keep_going
         self.choices = choices
         self.find = find
-        self.canonical = Canonical(dims)
         self.result = Inference(bounds={name: dim.bounds for name, dim in dims.items()})
-        self.proved: set[tuple[IntExpr, str, IntExpr]] = set()
-        """Relations that a guard of this scope or an outer one has checked already."""
+        self.relations = Relations(Canonical(dims), self.result.bounds)
 
     def graph(self, graph: ir.Graph) -> None:
         for value in graph.inputs:
             if value not in self.result.known:
-                shape = tuple(map(self.canonical, shape_of(value)))
+                shape = tuple(map(self.relations.canonical, shape_of(value)))
                 self.result.known[value] = Known(dtype_of(value.dtype, f"input '{value.name}'"), shape)
         for value in graph.initializers.values():
             self.initializer(value)
@@ -208,12 +177,6 @@ class _Walk:
             if not self.keep_going:
                 raise
             self.result.errors.append(error)
-
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        kept = set(self.proved)
-        yield
-        self.proved = kept
 
     def node_or_error(self, node: ir.Node) -> None:
         try:
@@ -232,7 +195,7 @@ class _Walk:
             return
         if missing:
             raise Internal(f"nothing is known of '{missing[0].name}'")
-        context = _Context(self, node)
+        context = _Context(self.relations, node)
         for guard in read_guards(node):
             context.guard(guard)
         if (node.domain, node.op_type) == ("", "If"):
@@ -248,12 +211,12 @@ class _Walk:
                 self.result.known[value] = self.tidy(known)
 
     def tidy(self, known: Known) -> Known:
-        shape = tuple(map(self.canonical, known.shape))
+        shape = tuple(map(self.relations.canonical, known.shape))
         contents = known.contents
         if contents is not None and contents.size > MAX_CONTENTS:
             contents = None
         elif contents is not None:
-            contents = _mapped(self.canonical, contents)
+            contents = _mapped(self.relations.canonical, contents)
         return replace(known, shape=shape, contents=contents)
 
     # Operators ------------------------------------------------------------------------------------
@@ -353,7 +316,7 @@ class _Walk:
     def both(self, node: ir.Node) -> Sequence[Known | None]:
         graphs = [node.attributes[name].as_graph() for name in BRANCHES]
         for graph in graphs:
-            with self.scope():
+            with self.relations.scope():
                 self.graph(graph)
         outputs: list[Known | None] = []
         local: list[LocalDim] = []
@@ -382,7 +345,7 @@ class _Walk:
             return one
         plain = re.sub(r"\W", "_", value.name or "value")
         name = _fresh(f"{plain}_{axis}", self.result.bounds)
-        (one_low, one_high), (other_low, other_high) = self.bounds(one), self.bounds(other)
+        (one_low, one_high), (other_low, other_high) = map(self.relations.bounds, (one, other))
         high = None if one_high is None or other_high is None else max(one_high, other_high)
         self.result.bounds[name] = (max(min(one_low, other_low), 0), high)
         local.append(LocalDim(name, one, other, self.result.bounds[name]))
@@ -393,93 +356,27 @@ class _Walk:
         known = self.result.known[value]
         if known.constant is not None and known.constant.size == 1:
             return bool(known.constant.reshape(())), (None, None)
-        content = _single(known)
+        content = single_content(known)
         if content is not None and content.is_static:
             return content.value != 0, (None, None)
-        relation = self.relation(value)
+        relation = condition_of(value, self.result.known)
         if relation is None:
             return None, (None, None)
         left, name, right, positive = relation
         message = f"condition '{value.name}'"
-        holds = self.holds(left, name, right)
-        guards = (Guard(left, name, right, message), self.denied(left, name, right, message))
+        holds = self.relations.holds(left, name, right)
+        guards = (Guard(left, name, right, message), self.relations.denied(left, name, right, message))
         if not positive:
             guards = guards[::-1]
             holds = None if holds is None else not holds
         return holds, guards
 
-    def denied(self, left: IntExpr, relation: str, right: IntExpr, message: str) -> Guard:
-        if relation == "<=":
-            return Guard(right + 1, "<=", left, message)
-        low, high = self.bounds(left - right)
-        if low >= 0:
-            return Guard(right + 1, "<=", left, message)
-        if high is not None and high <= 0:
-            return Guard(left + 1, "<=", right, message)
-        return Guard(left, "!=", right, message)
-
-    def relation(self, value: ir.Value) -> tuple[IntExpr, str, IntExpr, bool] | None:
-        """(left, relation, right, positive) of a condition over dims, seen through casts and views."""
-        node = value.producer()
-        positive = True
-        while node is not None and node.op_type in _SEEN_THROUGH and node.domain == "":
-            source = node.inputs[0]
-            assert source is not None
-            content = _single(self.result.known[source])
-            is_number = self.result.known[source].dtype.kind != "bool"
-            if node.op_type == "Cast" and is_number and content is not None:
-                return content, "==", IntExpr.of(0), not positive
-            positive = positive != (node.op_type == "Not")
-            node = source.producer()
-        if node is None or node.domain != "" or node.op_type not in _RELATIONS:
-            return None
-        sides = [None if v is None else _single(self.result.known[v]) for v in node.inputs]
-        if None in sides or len(sides) != 2:
-            return None
-        left, right = sides
-        assert left is not None and right is not None
-        name, swap, add = _RELATIONS[node.op_type]
-        if swap:
-            left, right = right, left
-        return left + add, name, right, positive
-
-    def holds(self, left: IntExpr, relation: str, right: IntExpr) -> bool | None:
-        if relation == "==":
-            return self.is_equal(left, right)
-        low, high = self.bounds(right - left)
-        if low >= 0:
-            return True
-        return False if high is not None and high < 0 else None
-
-    # Facts ----------------------------------------------------------------------------------------
-
-    def is_equal(self, left: IntExpr, right: IntExpr) -> bool | None:
-        left, right = self.canonical(left), self.canonical(right)
-        if left == right or (left, "==", right) in self.proved or (right, "==", left) in self.proved:
-            return True
-        gap = self.canonical(left - right)
-        if gap.is_static:
-            return gap.value == 0
-        low, high = self.bounds(gap)
-        if low > 0 or (high is not None and high < 0):
-            return False
-        if low == high == 0:
-            return True
-        (left_low, left_high), (right_low, right_high) = self.bounds(left), self.bounds(right)
-        apart = (left_high is not None and left_high < right_low) or (
-            right_high is not None and right_high < left_low
-        )
-        return False if apart else None
-
-    def bounds(self, expr: IntExpr) -> Bounds:
-        return self.canonical(expr).bounds(self.result.bounds) or (UNBOUNDED_BELOW, None)
-
 
 class _Context:
     """What one node's `infer` may ask."""
 
-    def __init__(self, walk: _Walk, node: ir.Node) -> None:
-        self._walk = walk
+    def __init__(self, relations: Relations, node: ir.Node) -> None:
+        self._relations = relations
         self._node = node
         self.guards: list[Guard] = []
 
@@ -488,54 +385,39 @@ class _Context:
         return len(self._node.outputs)
 
     def require_equal(self, left: IntExpr, right: IntExpr, what: str) -> IntExpr:
-        equal = self._walk.is_equal(left, right)
+        equal = self._relations.is_equal(left, right)
         if equal is False:
             raise ShapeMismatch(f"{what}: {left} is not {right}")
-        first, second = sorted((self._walk.canonical(left), self._walk.canonical(right)), key=_plainness)
+        first, second = sorted(
+            (self._relations.canonical(left), self._relations.canonical(right)), key=_plainness
+        )
         if equal is None:
             self.guard(Guard(second, "==", first, what))
         return first
 
     def require_at_most(self, left: IntExpr, right: IntExpr, what: str) -> None:
-        low, high = self._walk.bounds(right - left)
+        low, high = self._relations.bounds(right - left)
         if high is not None and high < 0:
             raise ShapeMismatch(f"{what}: {left} is more than {right}")
         if low < 0:
-            self.guard(Guard(self._walk.canonical(left), "<=", self._walk.canonical(right), what))
+            self.guard(Guard(self._relations.canonical(left), "<=", self._relations.canonical(right), what))
 
     def is_equal(self, left: IntExpr, right: IntExpr) -> bool | None:
-        return self._walk.is_equal(left, right)
+        return self._relations.is_equal(left, right)
 
     def bounds(self, expr: IntExpr) -> Bounds:
-        return self._walk.bounds(expr)
+        return self._relations.bounds(expr)
 
     def guard(self, guard: Guard) -> None:
         fact = (guard.left, guard.relation, guard.right)
-        if fact not in self._walk.proved:
-            self._walk.proved.add(fact)
+        if fact not in self._relations.proved:
+            self._relations.proved.add(fact)
             self.guards.append(guard)
-
-
-_SEEN_THROUGH = ("Cast", "Identity", "Not", "Reshape", "Squeeze", "Unsqueeze")
-_RELATIONS = {
-    # Operator: our relation, whether sides swap, what is added to the left side.
-    "Equal": ("==", False, 0),
-    "Greater": ("<=", True, 1),
-    "GreaterOrEqual": ("<=", True, 0),
-    "Less": ("<=", False, 1),
-    "LessOrEqual": ("<=", False, 0),
-}
 
 
 def _plainness(expr: IntExpr) -> tuple[bool, int, str]:
     text = str(expr)
     return not expr.is_static, len(text), text
-
-
-def _single(known: Known) -> IntExpr | None:
-    if known.contents is None or known.contents.size != 1:
-        return None
-    return IntExpr.of(known.contents.reshape(-1)[0])
 
 
 def _mapped(function: Callable[[IntExpr], IntExpr], contents: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -598,76 +480,3 @@ def _check_call(infer: Infer, node: ir.Node, count: int, attributes: Mapping[str
             f"{node.op_type} has the attribute {', '.join(unknown)}, which is not supported",
             hint=nearest(unknown[0], names or ()),
         )
-
-
-# What must be computed --------------------------------------------------------------------------------
-
-
-def is_shape_operand(node: ir.Node, index: int, known: Known | None) -> bool:
-    """Whether a kernel for the node has no need of this operand's elements."""
-    if node.domain != "":
-        return False
-    if node.op_type in SHAPE_READERS:
-        return True
-    if known is None or (known.contents is None and known.constant is None):
-        return False
-    return index in SHAPE_OPERANDS.get(node.op_type, ())
-
-
-def needed_nodes(model: ir.Model, inference: Inference) -> set[ir.Node]:
-    """Nodes, of all levels, whose values some kernel or output reads; the rest only computes shapes."""
-    needed: set[ir.Node] = set()
-    seen: set[ir.Value] = set()
-    waiting = list(model.graph.outputs)
-    while waiting:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        node = value.producer()
-        if node is None:
-            continue
-        needed.add(node)
-        waiting += _data_operands(node, model, inference, needed)
-    return needed
-
-
-def _data_operands(
-    node: ir.Node, model: ir.Model, inference: Inference, needed: set[ir.Node]
-) -> list[ir.Value]:
-    function = model.functions.get(node.op_identifier())
-    if function is not None:
-        return _call_operands(function, node, model, inference, needed)
-    if (node.domain, node.op_type) == ("", "If") and node in inference.decided:
-        return list(node.attributes[inference.decided[node]].as_graph().outputs)
-    read = [
-        value
-        for index, value in enumerate(node.inputs)
-        if value is not None and not is_shape_operand(node, index, inference.known.get(value))
-    ]
-    for name in sorted(node.attributes):
-        if node.attributes[name].type == ir.AttributeType.GRAPH:
-            read += list(node.attributes[name].as_graph().outputs)
-    return read
-
-
-def _call_operands(
-    function: ir.Function, call: ir.Node, model: ir.Model, inference: Inference, needed: set[ir.Node]
-) -> list[ir.Value]:
-    formals = dict(zip(function.inputs, call.inputs))
-    seen: set[ir.Value] = set()
-    read: list[ir.Value] = []
-    waiting = list(function.outputs)
-    while waiting:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        actual = formals.get(value)
-        node = value.producer()
-        if actual is not None:
-            read.append(actual)
-        elif node is not None:
-            needed.add(node)
-            waiting += _data_operands(node, model, inference, needed)
-    return read

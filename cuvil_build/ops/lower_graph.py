@@ -13,7 +13,7 @@ from cuvil_build.cuir.weights import digest_of
 from cuvil_build.errors import CuvilError
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.ops.infer import Inference, attributes_of, needed_nodes
+from cuvil_build.ops.infer import Inference, attributes_of
 from cuvil_build.ops.lowered_graph import (
     AliasItem,
     Body,
@@ -26,6 +26,7 @@ from cuvil_build.ops.lowered_graph import (
     RegionItem,
 )
 from cuvil_build.ops.lowering import RegionNode, lower_region
+from cuvil_build.ops.needed import needed_nodes
 from cuvil_build.ops.operator import Known
 
 ALIASES = frozenset("Dropout Flatten Identity Reshape Squeeze Unsqueeze".split())

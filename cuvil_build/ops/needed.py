@@ -1,0 +1,108 @@
+"""What of a graph must be computed: the nodes and operands that kernels read, apart from what only shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from cuvil_build.ops.infer import Inference
+from cuvil_build.ops.operator import Known
+
+SHAPE_OPERANDS: Mapping[str, tuple[int, ...]] = {
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "ReduceL1": (1,),
+    "ReduceL2": (1,),
+    "ReduceLogSum": (1,),
+    "ReduceLogSumExp": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceMin": (1,),
+    "ReduceProd": (1,),
+    "ReduceSum": (1,),
+    "ReduceSumSquare": (1,),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unsqueeze": (1,),
+}
+"""Operands that only shape the result: a kernel does not read them where their contents are known."""
+SHAPE_READERS = ("Shape", "Size")
+"""Operators that look at their operand's shape and never at its elements."""
+
+
+def is_shape_operand(node: ir.Node, index: int, known: Known | None) -> bool:
+    """Whether a kernel for the node has no need of this operand's elements."""
+    if node.domain != "":
+        return False
+    if node.op_type in SHAPE_READERS:
+        return True
+    if known is None or (known.contents is None and known.constant is None):
+        return False
+    return index in SHAPE_OPERANDS.get(node.op_type, ())
+
+
+def needed_nodes(model: ir.Model, inference: Inference) -> set[ir.Node]:
+    """Nodes, of all levels, whose values some kernel or output reads; the rest only computes shapes."""
+    needed: set[ir.Node] = set()
+    seen: set[ir.Value] = set()
+    waiting = list(model.graph.outputs)
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is None:
+            continue
+        needed.add(node)
+        waiting += _data_operands(node, model, inference, needed)
+    return needed
+
+
+def _data_operands(
+    node: ir.Node, model: ir.Model, inference: Inference, needed: set[ir.Node]
+) -> list[ir.Value]:
+    function = model.functions.get(node.op_identifier())
+    if function is not None:
+        return _call_operands(function, node, model, inference, needed)
+    if (node.domain, node.op_type) == ("", "If") and node in inference.decided:
+        return list(node.attributes[inference.decided[node]].as_graph().outputs)
+    read = [
+        value
+        for index, value in enumerate(node.inputs)
+        if value is not None and not is_shape_operand(node, index, inference.known.get(value))
+    ]
+    for name in sorted(node.attributes):
+        if node.attributes[name].type == ir.AttributeType.GRAPH:
+            read += list(node.attributes[name].as_graph().outputs)
+    return read
+
+
+def _call_operands(
+    function: ir.Function, call: ir.Node, model: ir.Model, inference: Inference, needed: set[ir.Node]
+) -> list[ir.Value]:
+    formals = dict(zip(function.inputs, call.inputs))
+    seen: set[ir.Value] = set()
+    read: list[ir.Value] = []
+    waiting = list(function.outputs)
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        actual = formals.get(value)
+        node = value.producer()
+        if actual is not None:
+            read.append(actual)
+        elif node is not None:
+            needed.add(node)
+            waiting += _data_operands(node, model, inference, needed)
+    return read
