@@ -1,30 +1,24 @@
-"""The yardstick of every check: runs a graph with onnxruntime or onnx's evaluator, and compares tensors."""
+"""The yardstick of every check: runs a graph with onnxruntime or onnx's evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from cuvil_build.comparison import Array, Tolerance, ValueSource, compare
+from cuvil_build.cuir.open_model import AnyModel, open_model
 from cuvil_build.cuir.widen import widen_to_float64
 from cuvil_build.errors import CuvilError, NotYet
-
-Array: TypeAlias = NDArray[Any]
-AnyModel: TypeAlias = ir.Model | onnx.ModelProto | str | Path
-ValueSource: TypeAlias = Callable[[Sequence[str]], Mapping[str, Array]]
-"""Gives the values that it knows among the names asked for."""
 
 LARGE_BYTES = 1024
 """Initializers from this size on are handed over in memory: protobuf copies them, and ends at 2 GiB."""
 
-MAX_LISTED = 8
 EVALUATOR_ERRORS = (
     RuntimeError,
     ValueError,
@@ -43,10 +37,6 @@ class ReferenceFailed(CuvilError):
 
 class UnknownValue(CuvilError):
     """A value was asked for that the graph does not have."""
-
-
-class MeaninglessTolerance(CuvilError):
-    """A tolerance that any answer would pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +137,7 @@ class Reference:
         optimised: bool = False,
         evaluator: bool = False,
     ) -> None:
-        graph = _as_ir(model)
+        graph = open_model(model)
         self._constants = {
             name: value.const_value
             for name, value in graph.graph.initializers.items()
@@ -196,7 +186,7 @@ def decide_float64(
     model: AnyModel, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None
 ) -> ReferenceResult:
     """Evaluates with every float32 as float64, and rounds the outputs to the graph's own dtypes."""
-    graph = _as_ir(model)
+    graph = open_model(model)
     wide = widen_to_float64(ir.to_proto(graph))
     wide_feeds = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
     try:
@@ -212,151 +202,6 @@ def decide_float64(
         for name, array in result.outputs.items()
     }
     return ReferenceResult(rounded, f"{result.engine} in float64")
-
-
-# Comparison ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """Floats: error relative to the output's largest magnitude. Integers, bools and strings are exact."""
-
-    relative_to_max: float = 1e-4
-    floor: float = 1e-6
-    """Magnitudes below this count as this, so that an output of zeros can be compared."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.relative_to_max < 1:
-            raise MeaninglessTolerance(
-                f"a tolerance of {self.relative_to_max} of the largest magnitude would pass any answer",
-                hint="give a number from 0 to below 1, such as 1e-4",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What one tensor looks like, for reports."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    low: float
-    high: float
-    mean: float
-    nans: int
-    infs: int
-
-    @staticmethod
-    def of(array: Array) -> Statistics:
-        if not _is_number(array.dtype):
-            return Statistics(str(array.dtype), array.shape, 0.0, 0.0, 0.0, 0, 0)
-        wide = array.astype(np.float64)
-        finite = wide[np.isfinite(wide)]
-        low, high, mean = (finite.min(), finite.max(), finite.mean()) if finite.size else (0.0, 0.0, 0.0)
-        nans, infs = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
-        return Statistics(str(array.dtype), array.shape, float(low), float(high), float(mean), nans, infs)
-
-    def __str__(self) -> str:
-        shape = ", ".join(map(str, self.shape))
-        text = f"{self.dtype}[{shape}] from {self.low:.6g} to {self.high:.6g}, mean {self.mean:.6g}"
-        return text + (f", {self.nans} NaN, {self.infs} Inf" if self.nans or self.infs else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One value of both sides; `problem` is empty where they agree."""
-
-    name: str
-    problem: str
-    max_abs: float = 0.0
-    relative: float = 0.0
-    """`max_abs` over the largest magnitude wanted; where exactness is asked, the share of wrong elements."""
-    at: tuple[int, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        return not self.problem
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    differences: tuple[Difference, ...]
-    tolerance: Tolerance = field(default_factory=Tolerance)
-
-    @property
-    def passed(self) -> bool:
-        return all(d.passed for d in self.differences)
-
-    @property
-    def worst(self) -> float:
-        """The largest relative error; infinite where something can't be compared at all."""
-        return max((d.relative for d in self.differences), default=0.0)
-
-    def describe(self) -> str:
-        wrong = [d for d in self.differences if not d.passed]
-        lines = [f"{d.name}: {d.problem}" for d in wrong[:MAX_LISTED]]
-        return "\n".join(lines) or f"largest error {self.worst:.2g} of {self.tolerance.relative_to_max:.2g}"
-
-
-def compare(
-    have: Mapping[str, Array], want: Mapping[str, Array], tolerance: Tolerance | None = None
-) -> Comparison:
-    """Every wanted value, in the wanted order; a missing one is a failure, a further one too."""
-    limit = tolerance or Tolerance()
-    found = [
-        compare_value(name, have[name], array, limit) if name in have else _cannot(name, "is missing")
-        for name, array in want.items()
-    ]
-    extra = [_cannot(name, "is not a value of the reference") for name in have if name not in want]
-    return Comparison((*found, *extra), limit)
-
-
-def compare_value(name: str, have: Array, want: Array, tolerance: Tolerance) -> Difference:
-    have, want = np.asarray(have), np.asarray(want)
-    if have.dtype != want.dtype:
-        return _cannot(name, f"is {have.dtype}, expected {want.dtype}")
-    if have.shape != want.shape:
-        return _cannot(name, f"has shape {have.shape}, expected {want.shape}")
-    if not want.size:
-        return Difference(name, "")
-    if _is_float(want.dtype):
-        return _compare_floats(name, have.astype(np.float64), want.astype(np.float64), tolerance)
-    return _compare_exactly(name, have, want)
-
-
-def _compare_floats(name: str, have: Array, want: Array, tolerance: Tolerance) -> Difference:
-    special = ~np.isfinite(have) | ~np.isfinite(want)
-    # NaN must stand where NaN stands, and an infinity where the same infinity stands.
-    wrong = special & ~((have == want) | (np.isnan(have) & np.isnan(want)))
-    if wrong.any():
-        at = _first(wrong)
-        count = int(wrong.sum())
-        return _cannot(
-            name, f"{count} NaN or Inf in other places, first at {at}: {have[at]} for {want[at]}", at
-        )
-    error = np.where(special, 0.0, np.abs(np.where(special, 0.0, have) - np.where(special, 0.0, want)))
-    at = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape))
-    largest = float(error[at])
-    scale = max(float(np.abs(np.where(special, 0.0, want)).max()), tolerance.floor)
-    relative = largest / scale
-    if relative <= tolerance.relative_to_max:
-        return Difference(name, "", largest, relative, at)
-    problem = (
-        f"error {relative:.2g} of the magnitude {scale:.4g}, allowed {tolerance.relative_to_max:.2g}; "
-        f"at {at}: {have[at]:.7g} for {want[at]:.7g}"
-    )
-    return Difference(name, problem, largest, relative, at)
-
-
-def _compare_exactly(name: str, have: Array, want: Array) -> Difference:
-    wrong = np.asarray(have != want)
-    if not wrong.any():
-        return Difference(name, "")
-    at, count = _first(wrong), int(wrong.sum())
-    largest = 1.0
-    if _is_number(want.dtype):
-        largest = float(np.abs(have.astype(np.float64) - want.astype(np.float64)).max())
-    problem = f"{count} of {want.size} elements differ, first at {at}: {have[at]} for {want[at]}"
-    return Difference(name, problem, largest, count / want.size, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +229,7 @@ def trusted_runs(
     model: AnyModel, cases: Sequence[Mapping[str, Array]], tolerance: Tolerance, evaluator: bool = False
 ) -> Iterator[Yardstick | ReferenceFailed]:
     """As `trusted_outputs` for several cases, each session opened once; a case that fails gives its error."""
-    graph = _as_ir(model)
+    graph = open_model(model)
     plain = Reference(graph, evaluator=evaluator)
     try:
         optimised: Reference | ReferenceFailed = Reference(graph, optimised=True)
@@ -434,31 +279,9 @@ def _trusted(
     return Yardstick(decided.outputs, decided.engine, apart, f"{note}; float64 decides")
 
 
-# The first value that departs ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """The first value, in the graph's order, that two runs do not share."""
-
-    difference: Difference
-    node: str
-    op: str
-    origin: dict[str, str]
-    """The node's metadata: where it came from."""
-    have: Statistics
-    want: Statistics
-
-    def __str__(self) -> str:
-        return (
-            f"first departure: value '{self.difference.name}' of node '{self.node}' ({self.op}): "
-            f"{self.difference.problem}\n  have {self.have}\n  want {self.want}"
-        )
-
-
 def reference_source(model: AnyModel, feeds: Mapping[str, Array]) -> ValueSource:
     """Any value of a graph's main level, computed by the reference; unknown names are left out."""
-    graph = _as_ir(model)
+    graph = open_model(model)
     known = {str(v.name) for v in _values(graph)}
 
     def source(names: Sequence[str]) -> Mapping[str, Array]:
@@ -466,47 +289,6 @@ def reference_source(model: AnyModel, feeds: Mapping[str, Array]) -> ValueSource
         return run_reference(graph, feeds, asked).outputs if asked else {}
 
     return source
-
-
-def first_departure(
-    model: AnyModel,
-    have: ValueSource,
-    want: ValueSource,
-    tolerance: Tolerance | None = None,
-    *,
-    at_once: int = 32,
-) -> Departure | None:
-    """Walks the graph's values in topological order and compares those that both sides know.
-
-    Values are fetched some at a time: all of a large network's activations at once may not fit in memory.
-    """
-    limit = tolerance or Tolerance()
-    graph = _as_ir(model).graph
-    made_by = {str(v.name): node for node in graph for v in node.outputs if v.name}
-    names = list(made_by)
-    for start in range(0, len(names), at_once):
-        chunk = names[start : start + at_once]
-        theirs = want(chunk)
-        ours = have([name for name in chunk if name in theirs])
-        for name in chunk:
-            if name not in ours or name not in theirs:
-                continue
-            difference = compare_value(name, ours[name], theirs[name], limit)
-            if not difference.passed:
-                return _departure(difference, made_by[name], ours[name], theirs[name])
-    return None
-
-
-def _departure(difference: Difference, node: ir.Node, have: Array, want: Array) -> Departure:
-    domain = f"{node.domain}." if node.domain else ""
-    return Departure(
-        difference,
-        node.name or "",
-        f"{domain}{node.op_type}",
-        dict(sorted(node.metadata_props.items())),
-        Statistics.of(np.asarray(have)),
-        Statistics.of(np.asarray(want)),
-    )
 
 
 # Engines -------------------------------------------------------------------------------------------
@@ -574,14 +356,6 @@ def _values(model: ir.Model) -> list[ir.Value]:
     return [*model.graph.inputs, *model.graph.initializers.values(), *made]
 
 
-def _as_ir(model: AnyModel) -> ir.Model:
-    if isinstance(model, ir.Model):
-        return model
-    if isinstance(model, onnx.ModelProto):
-        return ir.from_proto(model)
-    return ir.load(model)
-
-
 def _ort_errors() -> tuple[type[Exception], ...]:
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -597,23 +371,6 @@ def _ort_errors() -> tuple[type[Exception], ...]:
         RuntimeError,
         ValueError,
     )
-
-
-def _cannot(name: str, problem: str, at: tuple[int, ...] = ()) -> Difference:
-    return Difference(name, problem, float("inf"), float("inf"), at)
-
-
-def _first(wrong: Array) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
-
-
-def _is_float(dtype: np.dtype[Any]) -> bool:
-    # bfloat16 and the float8 types come from ml_dtypes and have numpy's kind "V".
-    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
-
-
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "fiub" or dtype.name.startswith(("bfloat", "float", "int", "uint"))
 
 
 def _first_line(error: BaseException) -> str:

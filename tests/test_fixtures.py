@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from cuvil_build.reference import compare, run_reference
+from cuvil_build.comparison import compare
+from cuvil_build.reference import run_reference
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.onnx"))

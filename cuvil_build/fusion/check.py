@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from cuvil_build.comparison import Comparison, Tolerance, compare
 from cuvil_build.errors import CuvilError, NotYet, VerificationFailed
 from cuvil_build.fusion.fuse import fuse_graph
 from cuvil_build.fusion.rule import Rule
-from cuvil_build.reference import Comparison, Reference, ReferenceFailed, Tolerance, compare, decide_float64
+from cuvil_build.reference import Reference, ReferenceFailed, decide_float64
 from cuvil_build.samples import Case
 
 TOLERANCE = Tolerance(1e-4)

@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 
 import cuvil
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.paths import shipped
-from cuvil_build.reference import Tolerance, compare
 from cuvil_build.target.load import load_target
 from cuvil_build.toolchain.runner import run_module, why_not_executed
 from tests.e2e.workshop import LARGEST_ERROR, Built, Subject, Workshop, network

@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 import pytest
 
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.paths import shipped
-from cuvil_build.reference import Tolerance, compare
 from cuvil_build.target.descriptor import Target
 from cuvil_build.target.load import load_target
 from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.frontends.onnx import Imported, import_onnx
 from cuvil_build.frontends.pypi import fetch_member
 from cuvil_build.ops.needed import needed_nodes
-from cuvil_build.reference import Tolerance, compare, decide_float64, run_reference
+from cuvil_build.reference import decide_float64, run_reference
 
 pytestmark = pytest.mark.models
 

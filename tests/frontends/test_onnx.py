@@ -10,12 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.cuir.locations import source_nodes
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.errors import CuvilError, ManyErrors, ShapeMismatch, UnknownDim, UnsupportedOperator
 from cuvil_build.frontends.onnx import Imported, examine_onnx, import_onnx
-from cuvil_build.reference import Tolerance, compare, run_reference
+from cuvil_build.reference import run_reference
 
 FLOAT = TensorProto.FLOAT
 FIXTURES = Path(__file__).parent.parent / "fixtures"

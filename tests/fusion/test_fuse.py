@@ -6,6 +6,7 @@ import itertools
 import onnx_ir as ir
 import pytest
 
+from cuvil_build.comparison import compare
 from cuvil_build.cuir.text import parse_model, print_graph
 from cuvil_build.cuir.verify import verify
 from cuvil_build.errors import Internal, Loc
@@ -13,7 +14,7 @@ from cuvil_build.fusion.fuse import FusionResult, fuse_graph
 from cuvil_build.fusion.overrides import Deny
 from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.ops.lowered_graph import RegionItem
-from cuvil_build.reference import compare, run_reference
+from cuvil_build.reference import run_reference
 from cuvil_build.samples import random_samples
 from tests.conftest import input_spec
 from tests.fusion.rule_files import network, rule_from, shipped_rules

@@ -11,10 +11,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.cuir.text import parse_model, print_graph
 from cuvil_build.ops.infer import UndecidedRank, infer_model
 from cuvil_build.passes.pipeline import all_passes, run_passes
-from cuvil_build.reference import Tolerance, compare, run_reference
+from cuvil_build.reference import run_reference
 
 HERE = Path(__file__).parent
 CASES = sorted(HERE.glob("*.case"))

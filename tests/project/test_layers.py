@@ -25,7 +25,7 @@ ROWS = (
     ("config", "cuir", "target"),
     ("kernel",),
     ("ops",),
-    ("measure", "reference", "samples"),
+    ("comparison", "measure", "reference", "samples"),
     ("frontends", "passes"),
     ("fusion", "memory", "quantize", "shard"),
     ("bundle", "codegen", "runtime", "toolchain"),
@@ -45,6 +45,7 @@ DOMAIN = tuple(name for names in ROWS[3:9] for name in names)
 MUST_NOT_KNOW = {
     "kernel": ("config",),
     "ops": ("config", "paths", "target", "yaml_source"),
+    "comparison": ("config", "paths", "target", "yaml_source"),
     "reference": ("config", "paths", "target", "yaml_source"),
     "frontends": ("config",),
     "passes": ("config", "paths", "target", "yaml_source"),
@@ -56,8 +57,9 @@ MUST_NOT_KNOW = {
     "execute": DOMAIN,
 }
 
-# Imports within a row that are meant: an imported model is CU-IR only after the passes of import ran.
-ALLOWED = {("frontends", "passes")}
+# Imports within a row that are meant: an imported model is CU-IR only after the passes of import ran, and
+# a reference compares its own runs to know whether they can be trusted.
+ALLOWED = {("frontends", "passes"), ("reference", "comparison")}
 
 # Each of these libraries has one home.
 HOMES = {

@@ -12,13 +12,14 @@ import onnx_ir as ir
 import pytest
 
 from cuvil_build import paths
+from cuvil_build.comparison import compare
 from cuvil_build.cuir.text import parse_model, print_graph
 from cuvil_build.cuir.verify import verify
 from cuvil_build.fusion.fuse import FusionResult, fuse_graph
 from cuvil_build.fusion.rule import Rule, load_rule
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
-from cuvil_build.reference import compare, run_reference
+from cuvil_build.reference import run_reference
 from cuvil_build.samples import random_samples
 from tests.conftest import input_spec
 from tests.rules.cases import RuleCase, read_cases, with_result, write_cases

@@ -15,6 +15,7 @@ import typer
 from cuvil_build.bundle.golden import read_golden
 from cuvil_build.bundle.manifest import FILE_NAME
 from cuvil_build.cli import console, options, selection
+from cuvil_build.comparison import Array
 from cuvil_build.config.load import LoadedProject
 from cuvil_build.config.matrix import Variant
 from cuvil_build.config.project import PathSource, PypiSource
@@ -22,7 +23,7 @@ from cuvil_build.cuir.index_ranges import index_ranges
 from cuvil_build.errors import InvalidValue, MissingFile, NotYet, nearest
 from cuvil_build.frontends.pypi import fetch_member
 from cuvil_build.measure import PEERS, Feeds, Runner, Timing, check_kind, compare_runtimes
-from cuvil_build.reference import Array, run_reference
+from cuvil_build.reference import run_reference
 from cuvil_build.samples import DimRange, InputSpec, load_samples, random_samples
 
 HELP = "Time built modules, alone or in turn with other runtimes."

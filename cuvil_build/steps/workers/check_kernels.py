@@ -13,12 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.codegen.checks import DIMS_INPUT
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.cuir.types import dtype_of, ir_dtype
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.errors import VerificationFailed
 from cuvil_build.ops.infer import Inference, infer_model
-from cuvil_build.reference import ReferenceFailed, Tolerance, compare, run_reference
+from cuvil_build.reference import ReferenceFailed, run_reference
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.module_folder import lay_out_module
 from cuvil_build.target.descriptor import Target

@@ -9,11 +9,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.cuir.weights import save_graph
 from cuvil_build.errors import VerificationFailed
 from cuvil_build.frontends.onnx import import_onnx
-from cuvil_build.reference import Reference, ReferenceFailed, Tolerance, compare
+from cuvil_build.reference import Reference, ReferenceFailed
 from cuvil_build.samples import Case
 from cuvil_build.steps.fetch import MODEL_FILE
 from cuvil_build.steps.step import Job

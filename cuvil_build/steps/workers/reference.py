@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 from cuvil_build.bundle.golden import GoldenCase, write_golden
+from cuvil_build.comparison import Tolerance
 from cuvil_build.cuir.weights import load_graph
-from cuvil_build.reference import Tolerance, Yardstick, trusted_runs
+from cuvil_build.reference import Yardstick, trusted_runs
 from cuvil_build.samples import InvalidSamples
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.cases import sample_cases

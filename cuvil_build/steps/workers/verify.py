@@ -12,8 +12,8 @@ import numpy as np
 
 from cuvil_build.bundle.golden import GoldenCase, read_golden, write_golden
 from cuvil_build.bundle.manifest import round_figures
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.errors import VerificationFailed
-from cuvil_build.reference import Tolerance, compare
 from cuvil_build.samples import InvalidSamples, read_npz
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.check_kernels import check_kernels
