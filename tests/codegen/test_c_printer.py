@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cuvil_build.codegen.kernels import emit_kernel
-from cuvil_build.codegen.printers.c import c_literal, print_program
+from cuvil_build.codegen.printers.c import print_program
+from cuvil_build.codegen.printers.c_literals import c_literal
 from cuvil_build.cuir.dtypes import DTYPES, FLOAT32, FLOAT64, INT64
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.errors import NotYet
