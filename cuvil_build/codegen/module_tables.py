@@ -1,0 +1,136 @@
+"""What the tables of a module say: values that depend on its dims, calls, and the functions over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cuvil_build.codegen.c_expr import c_number, int_expr_to_c
+from cuvil_build.codegen.c_functions import CFunction, split_function
+from cuvil_build.codegen.c_names import c_comment
+from cuvil_build.codegen.plan import Branch, Call, Instruction, ModulePlan, SetSymbol, TensorSpec
+from cuvil_build.cuir.int_expr import Bounds, IntExpr, maximum, product
+from cuvil_build.errors import Internal
+
+CONTEXT_BYTES = 1024
+"""More than sizeof(cuvil_ctx) on every machine; the emitted text asserts it."""
+
+
+class Tables:
+    """Collects while the body is read."""
+
+    def __init__(self, plan: ModulePlan) -> None:
+        self.plan = plan
+        names = [s.name for s in plan.symbols] + [s.name for s in plan.locals]
+        names += [name for name, _ in plan.offsets]
+        self.slots = {name: i for i, name in enumerate(names)}
+        self.bounds: dict[str, Bounds] = {s.name: (s.minimum, s.maximum) for s in plan.symbols}
+        self.limits = _limits(plan)
+        self.values: dict[IntExpr, int] = {IntExpr.of(name): i for name, i in self.slots.items()}
+        self.call_rows: list[str] = []
+        self.call_buffers: list[int] = []
+        self.call_dims: list[int] = []
+        self.call_values: list[int] = []
+        self.set_symbols: set[str] = set()
+        self._buffer_lists: dict[tuple[int, ...], int] = {}
+        self._dim_lists: dict[tuple[int, ...], int] = {}
+        self._value_lists: dict[tuple[int, ...], int] = {}
+        scratch = sorted(
+            {_call_expr(c, plan.kernels[c.kernel].scratch) for c in calls_of(plan.body)}, key=str
+        )
+        self.scratch = maximum(0, *scratch)
+
+    def value(self, expr: IntExpr) -> int:
+        """The slot that holds the expression while the module runs."""
+        unknown = expr.symbols() - self.slots.keys()
+        if unknown:
+            raise Internal(f"expression '{expr}' uses unknown dims: {', '.join(sorted(unknown))}")
+        return self.values.setdefault(expr, len(self.values))
+
+    def number(self, expr: IntExpr) -> str:
+        """A `cuvil_number`."""
+        if expr.is_static:
+            return f"{{{c_number(expr.value)}, -1}}"
+        return f"{{0, {self.value(expr)}}}"
+
+    def upper(self, expr: IntExpr) -> int:
+        """The largest value, or -1 where nothing bounds it."""
+        bounds = expr.substitute(self.limits).bounds(self.bounds)
+        return -1 if bounds is None or bounds[1] is None else max(bounds[1], 0)
+
+    def add_call(self, call: Call) -> None:
+        kernel = self.plan.kernels[call.kernel]
+        chunks = _call_expr(call, kernel.chunks)
+        work = _call_expr(call, kernel.work)
+        dynamic = not all(e.is_static for e in (*call.dims, chunks, work))
+        buffers = _place(self._buffer_lists, self.call_buffers, call.buffers)
+        if dynamic:
+            slots = tuple(self.value(d) for d in call.dims)
+            dims = _place(self._value_lists, self.call_values, slots)
+            sizes = f"{self.value(chunks)}, {self.value(work)}"
+        else:
+            dims = _place(self._dim_lists, self.call_dims, tuple(d.value for d in call.dims))
+            sizes = f"{c_number(chunks.value)}, {c_number(max(work.value, 1))}"
+        counts = f"{len(call.buffers)}, {len(call.dims)}, {int(dynamic)}"
+        row = f"{{{call.kernel}, {counts}, {buffers}, {dims}, {sizes}}}"
+        note = f"{kernel.symbol}: {call.comment}" if call.comment else kernel.symbol
+        self.call_rows.append(f"/* {len(self.call_rows)} {c_comment(note)} */ {row}")
+
+    def compute_functions(self) -> list[CFunction]:
+        """`compute` fills every value; dims that the run computes stand at their limit at first."""
+        names = {name: f"v[{slot}]" for name, slot in self.slots.items()}
+        first = [*((s.name, self.limits[s.name]) for s in self.plan.locals), *self.plan.offsets]
+        lines = [f"v[{self.slots[n]}] = {int_expr_to_c(e, names)}; /* {c_comment(n)} */" for n, e in first]
+        computed = [(e, slot) for e, slot in self.values.items() if slot >= len(self.slots)]
+        lines += [f"v[{slot}] = {int_expr_to_c(e, names)};" for e, slot in computed]
+        functions = split_function("compute", "int64_t *v", "(v)", lines) if lines else []
+        for name in sorted(self.set_symbols):
+            own = [f"v[{s}] = {int_expr_to_c(e, names)};" for e, s in computed if name in e.symbols()]
+            functions += split_function(f"after_{self.slots[name]}", "int64_t *v", "(v)", own)
+        return functions
+
+
+def _place(known: dict[tuple[int, ...], int], table: list[int], entry: tuple[int, ...]) -> int:
+    """Where the entry stands in the table; equal ones share a place."""
+    if entry not in known:
+        known[entry] = len(table)
+        table.extend(entry)
+    return known[entry]
+
+
+def _call_expr(call: Call, expr: IntExpr) -> IntExpr:
+    """A kernel's expression over d0, d1, … in terms of the module's dims."""
+    return expr.substitute({f"d{i}": dim for i, dim in enumerate(call.dims)})
+
+
+def _limits(plan: ModulePlan) -> dict[str, IntExpr]:
+    """The most that each dim computed by the run can be, over the module's own dims."""
+    settings: dict[str, list[IntExpr]] = {s.name: [] for s in plan.locals}
+    for instruction in flat(plan.body):
+        if isinstance(instruction, SetSymbol):
+            settings[instruction.symbol].append(instruction.value)
+    limits: dict[str, IntExpr] = {}
+
+    def resolve(name: str) -> IntExpr:
+        if name not in limits:
+            limits[name] = IntExpr.of(0)  # one that is set from itself adds nothing
+            inner = [{n: resolve(n) for n in sorted(e.symbols() & settings.keys())} for e in settings[name]]
+            limits[name] = maximum(0, *(e.substitute(known) for e, known in zip(settings[name], inner)))
+        return limits[name]
+
+    return {name: resolve(name) for name in settings}
+
+
+def flat(body: Sequence[Instruction]) -> Iterator[Instruction]:
+    for instruction in body:
+        yield instruction
+        if isinstance(instruction, Branch):
+            yield from flat(instruction.then_body)
+            yield from flat(instruction.else_body)
+
+
+def calls_of(body: Sequence[Instruction]) -> Iterator[Call]:
+    return (i for i in flat(body) if isinstance(i, Call))
+
+
+def nbytes_of(tensor: TensorSpec) -> IntExpr:
+    return product(tensor.shape) * tensor.dtype.nbytes
