@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cuvil_build import catalog, paths
+from cuvil_build.config.files import check_files
 from cuvil_build.config.layers import ENV_PREFIX
 from cuvil_build.config.load import CONFIG_NAME, LoadedProject, load_project
 from cuvil_build.config.matrix import Variant, variants
@@ -89,6 +90,7 @@ class Project:
         """For all variants unless some are chosen."""
         folders = paths.search_path("targets", self.root)
         wanted = self.variants if chosen is None else tuple(chosen)
+        check_files(self.loaded, self.root, (variant.model for variant in wanted))
         targets = {name: load_target(name, folders) for name in sorted({v.target_id for v in wanted})}
         contexts = tuple(
             StepContext(self.root, self.config, variant, targets[variant.target_id]) for variant in wanted

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,10 @@ class MissingFile(UsageMistake):
     """A file that the user named and that is not there."""
 
 
+class FileAccess(CuvilError):
+    """A file or folder that the system does not let us read or write."""
+
+
 class FileExists(UsageMistake):
     """A file that would be overwritten."""
 
@@ -269,6 +275,23 @@ class ModuleRefused(CuvilError):
 
 class InvalidGolden(CuvilError):
     """A golden file that holds something else than cases."""
+
+
+_OF_THE_SYSTEM = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EEXIST, errno.ENOTDIR),
+    *(errno.EISDIR, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE, errno.EIO),
+)
+"""What disks, permissions and limits cause, whatever the program does."""
+
+
+def as_file_access(error: BaseException) -> FileAccess | None:
+    """The error of a user for one of the system; None where it is more likely a bug of ours."""
+    if not isinstance(error, OSError) or error.errno not in _OF_THE_SYSTEM:
+        return None
+    path = Path(str(error.filename2 or error.filename or "a file"))
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    hint = "make room on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return FileAccess(f"'{shown}': {error.strerror}", hint=hint)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

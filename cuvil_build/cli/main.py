@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cuvil_build import __version__, catalog
 from cuvil_build.cli import console
-from cuvil_build.errors import CuvilError, Internal, nearest
+from cuvil_build.errors import CuvilError, Internal, as_file_access, nearest
 
 COMMANDS = "cuvil_build.cli.commands"
 INTERRUPTED = 130
@@ -120,6 +120,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("CUVIL_DEBUG"):
             raise
+        refused = as_file_access(error)
+        if refused is not None:
+            console.print_error(refused)
+            return refused.exit_code
         first = str(error).splitlines()[0] if str(error) else ""
         console.print_error(
             Internal(

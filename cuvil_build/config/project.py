@@ -375,7 +375,7 @@ class Cache(Section):
 class Release(Section):
     """What is packaged, and as which version."""
 
-    version: Text = not_yet("A version, or 'git' for the tag at hand.", default="git")
+    version: Text | None = not_yet("A version, or 'git' for the tag at hand.")
     packages: Annotated[tuple[Literal["wheel", "c-sdk", "npm", "oci"], ...], BeforeValidator(_tuple)] = (
         not_yet("Formats that are packaged.", default=())
     )

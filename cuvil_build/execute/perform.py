@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from cuvil_build.errors import BlobMissing, CuvilError, InputChanged, Internal, MissingOutput, error_name
+from cuvil_build.errors import (
+    BlobMissing,
+    CuvilError,
+    InputChanged,
+    Internal,
+    MissingOutput,
+    as_file_access,
+    error_name,
+)
 from cuvil_build.execute.records import Layout, Record, in_place, read_record, settle
 from cuvil_build.plan.ingredients import complete, input_digests, key_of
 from cuvil_build.plan.node import Node
@@ -70,6 +78,9 @@ def perform(layout: Layout, store: LocalStore, planned: Planned, step: str, log:
         return Outcome("failed", str(error), error_name(type(error)), error.exit_code)
     except Exception as error:  # the process ends with it; the driver shows it as a bug of ours
         traceback.print_exc(file=log)
+        refused = as_file_access(error)
+        if refused is not None:
+            return Outcome("failed", str(refused), error_name(type(refused)), refused.exit_code)
         first = (str(error).splitlines() or [""])[0]
         bug = Internal(
             f"step '{node.title}': {type(error).__name__}: {first}".rstrip(": "),

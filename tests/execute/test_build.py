@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cuvil_build.errors import MissingFile, UnknownStep
+from cuvil_build.errors import MissingFile, UnknownStep, as_file_access
 from cuvil_build.execute.events import Event, Started
 from cuvil_build.plan.resolve import Status
 from tests.toy_project import Toy, ids, kinds_of
@@ -386,3 +386,15 @@ def test_a_store_that_is_gone_is_filled_again(built: Toy) -> None:
     result = built.build()
     assert sorted(result.ran) == sorted(result.plan.dag.ids)
     assert built.artifacts() == before and built.build().ran == ()
+
+
+def test_a_place_that_cannot_be_written_is_named_and_nothing_is_lost(fresh: Toy) -> None:
+    fresh.write("build", "a file where modules should go")
+    with pytest.raises(OSError) as caught:
+        fresh.build()
+    refused = as_file_access(caught.value)
+    assert refused is not None and str(refused).startswith("error[file-access]: '")
+    assert "Not a directory" in refused.message
+    (fresh.root / "build").unlink()
+    again = fresh.build()
+    assert again.ok and set(kinds_of(again.ran)) <= {"bundle"}, "all before it is kept"

@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cuvil_build.bundle.golden import read_golden, write_golden
 from cuvil_build.errors import VerificationFailed
+from cuvil_build.samples import InvalidSamples
 from tests.steps.built import Built, tree
 
 
@@ -47,3 +49,11 @@ def test_a_wrong_kernel_is_named(net: Built, tmp_path: Path) -> None:
     libraries = {name: linked.outputs[name] for name in ("module", "checks")}
     with pytest.raises(VerificationFailed, match=f"kernel {kernel.stem} for .* is wrong: "):
         net.again(verify, tmp_path / "verify", libraries)
+
+
+def test_labels_of_an_output_that_is_none_are_named(net: Built, tmp_path: Path) -> None:
+    (node,) = net.nodes("verify")
+    np.savez(tmp_path / "labels.npz", labels=np.zeros(1, np.int64))
+    static = {**node.static, "params": {**node.params, "labelled_output": "logit"}}
+    with pytest.raises(InvalidSamples, match="labels are for output 'logit', which is none"):
+        net.again(replace(node, static=static), tmp_path / "again", {"labels": tmp_path / "labels.npz"})

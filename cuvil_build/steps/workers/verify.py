@@ -13,7 +13,7 @@ import numpy as np
 from cuvil_build.bundle.golden import GoldenCase, read_golden, write_golden
 from cuvil_build.bundle.manifest import round_figures
 from cuvil_build.comparison import Tolerance, compare
-from cuvil_build.errors import VerificationFailed
+from cuvil_build.errors import VerificationFailed, nearest
 from cuvil_build.samples import InvalidSamples, read_npz
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.check_kernels import check_kernels
@@ -95,7 +95,10 @@ def _accuracy(job: Job, outputs: Sequence[Arrays]) -> dict[str, Any]:
     if len(arrays) != 1:
         raise InvalidSamples(f"labels need one array, the file has {len(arrays)}")
     labels = next(iter(arrays.values())).reshape(-1)
-    scores = np.concatenate([case[str(job.params["labelled_output"])] for case in outputs])
+    name = str(job.params["labelled_output"])
+    if name not in outputs[0]:
+        raise InvalidSamples(f"labels are for output '{name}', which is none", hint=nearest(name, outputs[0]))
+    scores = np.concatenate([case[name] for case in outputs])
     if len(scores) != len(labels):
         raise InvalidSamples(f"there are {len(labels)} labels for {len(scores)} samples")
     right = int((scores.reshape(len(labels), -1).argmax(axis=1) == labels).sum())
