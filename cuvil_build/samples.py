@@ -83,6 +83,33 @@ def load_samples(
     return cases
 
 
+def check_case(
+    case: Mapping[str, Array], inputs: Sequence[InputSpec], dims: Mapping[str, DimRange] | None = None
+) -> Case:
+    """The inputs of a case, in the model's order; all that does not fit is reported at once."""
+    errors: list[CuvilError] = [
+        InvalidSamples(text, hint=hint) for text, hint in _misfits(case, inputs, dims or {})
+    ]
+    if errors:
+        raise errors[0] if len(errors) == 1 else ManyErrors(errors)
+    return {name: case[name] for name, _, _ in inputs}
+
+
+def read_npy(path: str | Path) -> Array:
+    """One array of an .npy file; nothing is unpickled."""
+    loc = Loc(file=str(path))
+    try:
+        with Path(path).open("rb") as file:
+            if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                raise InvalidSamples("is no .npy file", loc=loc)
+            file.seek(0)
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except FileNotFoundError:
+        raise InvalidSamples("no such file", loc=loc) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidSamples(f"not a readable .npy file: {error}", loc=loc) from None
+
+
 def read_npz(path: str | Path, *, limit: int = MAX_FILE_BYTES) -> Case:
     """The arrays of an .npz file that may come from anyone.
 
