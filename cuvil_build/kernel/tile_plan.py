@@ -17,7 +17,7 @@ from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, product
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.expr import Apply, Const, Expr, Load, Within
-from cuvil_build.kernel.nest import Axis, Nest, parts
+from cuvil_build.kernel.nest import Axis, Nest, children, parts
 from cuvil_build.kernel.numbers import Numbers
 
 Condition = tuple[IntExpr, IntExpr, IntExpr]
@@ -223,7 +223,17 @@ def _can_be_epilogue(expr: Expr, axes: tuple[Axis, ...]) -> bool:
             return False
         if isinstance(part, Load) and part.buffer.role != "temp" and _offset(part, axes) is None:
             return False
-    return True
+    return _tree_size(expr, {}) <= _LARGEST_EPILOGUE
+
+
+_LARGEST_EPILOGUE = 256
+"""Parts, each as often as it is used: tiles write the value out for each of their vectors."""
+
+
+def _tree_size(expr: Expr, known: dict[int, int]) -> int:
+    if id(expr) not in known:
+        known[id(expr)] = 1 + sum(_tree_size(c, known) for c in children(expr))
+    return known[id(expr)]
 
 
 def _row_mode(found: Product) -> str:

@@ -247,15 +247,25 @@ def test_what_is_no_float_product_is_left_alone() -> None:
     assert plan_tiles(dense(0, 4, 4), WIDE) is None
 
 
-def test_an_epilogue_that_shares_its_parts_is_planned_part_by_part() -> None:
-    """Doubles as a tree with every link: must not take exponential time."""
+def swish_chain(links: int) -> Nest:
+    """An epilogue that doubles as a tree with every link."""
     made = dense("n", 9, 21)
     total, store = made.stages
     value = store.value
-    for _ in range(40):
+    for _ in range(links):
         value = apply("mul", value, apply("sigmoid", value))
-    chain = replace(made, stages=(total, replace(store, value=value)))
-    assert plan_tiles(chain, WIDE) == plan_tiles(made, WIDE)
+    return replace(made, stages=(total, replace(store, value=value)))
+
+
+def test_a_short_chain_is_an_epilogue() -> None:
+    assert plan_tiles(swish_chain(3), WIDE) == plan_tiles(dense("n", 9, 21), WIDE)
+
+
+def test_a_long_chain_of_shared_parts_takes_no_exponential_time() -> None:
+    """Tiles would write it out; other nests compute each part once."""
+    assert plan_tiles(swish_chain(40), WIDE) is None
+    kernel = emit([Case("chain", swish_chain(40), ())], WIDE)[0]
+    assert len(kernel.spec.source) < 100_000
 
 
 def test_an_epilogue_reads_only_what_is_affine() -> None:
