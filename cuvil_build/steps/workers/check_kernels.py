@@ -13,8 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.codegen.checks import DIMS_INPUT
-from cuvil_build.comparison import Tolerance, compare
+from cuvil_build.comparison import Statistics, Tolerance, compare
 from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.locations import location_of
 from cuvil_build.cuir.types import dtype_of, ir_dtype
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.errors import VerificationFailed
@@ -128,8 +129,11 @@ class _Region:
         result = compare(have, wanted, tolerance)
         if not result.passed:
             kernels = sorted(s for s, texts in calls.items() if any(self.title in t for t in texts))
+            wrong = next(d.name for d in result.differences if not d.passed)
             raise VerificationFailed(
-                f"kernel {', '.join(kernels) or '?'} for {self.title} is wrong: {result.describe()}",
+                f"kernel {', '.join(kernels) or '?'} for {self.title} is wrong: {result.describe()}\n"
+                f"  have {Statistics.of(have[wrong])}\n  want {Statistics.of(wanted[wrong])}",
+                loc=location_of(self._node),
                 hint="a bug of ours: the sources are in .cuvil/work/codegen",
             )
         return result.worst
