@@ -56,7 +56,7 @@ class Bench:
         memory = self.work("plan_memory/digits/fp32/memory.json")
         self.run(
             codegen.run,
-            {"model": "digits", "target": described},
+            {"embed": False, "model": "digits", "target": described},
             {"graph": graph, "plan": memory},
             sources="src/",
             weights="weights.safetensors",
