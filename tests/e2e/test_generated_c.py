@@ -27,11 +27,20 @@ from tests.networks.networks import SMALL
 TINY = ("mlp", "residual", "depthwise", "layernorm_gelu", "if_scalar", "lstm", "attention")
 NATIVE = "x86_64-avx2"
 
+IN_CI = {"residual", "if_scalar", "lstm"}
+"""Every kind of instruction of a module and most kinds of kernels; gcc takes a minute for each of the rest."""
+
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror")
 ALWAYS = {"memcpy", "memmove", "memset", "memcmp"}
 FROM_THE_SYSTEM = {"pthread_create", "pthread_join", "mmap", "munmap", "open", "close", "fstat", "syscall"}
 
 Subjects = Callable[[str], Subject]
+
+
+def on_demand(names: Iterable[str], quick: Iterable[str]) -> list[Any]:
+    """All names; what is not quick runs with `-m slow`."""
+    return [pytest.param(n, id=n, marks=[] if n in set(quick) else [pytest.mark.slow]) for n in names]
+
 
 needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is not installed")
 
@@ -81,7 +90,7 @@ def compile_all(
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", [*TINY, *(item.name for item in SMALL)])
+@pytest.mark.parametrize("name", on_demand([*TINY, *(item.name for item in SMALL)], IN_CI))
 def test_gcc_has_nothing_to_say(workshop: Workshop, subjects: Subjects, tmp_path: Path, name: str) -> None:
     """At the level that its warnings need to see through the code. The shipped objects are zig's, made with
     the same warnings as errors."""
@@ -158,7 +167,7 @@ def write_driver(built: Built, folder: Path) -> None:
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", [*TINY, "resnet_small", "bert_small"])
+@pytest.mark.parametrize("name", on_demand([*TINY, "resnet_small", "bert_small"], IN_CI))
 def test_sanitizers_find_nothing(workshop: Workshop, subjects: Subjects, tmp_path: Path, name: str) -> None:
     built = workshop.build(subjects(name), NATIVE)
     sources = built.sources(tmp_path)
