@@ -28,7 +28,7 @@ TINY = ("mlp", "residual", "depthwise", "layernorm_gelu", "if_scalar", "lstm", "
 NATIVE = "x86_64-avx2"
 
 IN_CI = {"residual", "if_scalar", "lstm"}
-"""Every kind of instruction of a module and most kinds of kernels; gcc takes a minute for each of the rest."""
+"""Every kind of instruction and most kinds of kernels; gcc takes a minute for each of the rest."""
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror")
 ALWAYS = {"memcpy", "memmove", "memset", "memcmp"}
