@@ -17,6 +17,7 @@ from cuvil_build.kernel.numbers import Numbers, TargetLike
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.program import Program
 from cuvil_build.kernel.repack import repack_constants
+from cuvil_build.kernel.stack import array_bytes
 from cuvil_build.kernel.tile_plan import plan_tiles
 from cuvil_build.kernel.tile_program import build_tile_program
 
@@ -72,7 +73,7 @@ def _spec(nest: Nest, program: Program) -> KernelSpec:
     text = print_program(program, _PLACEHOLDER, describe(nest))
     symbol = f"{nest.anchor}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     source = text.replace(_PLACEHOLDER, symbol)
-    return KernelSpec(symbol, source, program.chunks, program.scratch, program.work)
+    return KernelSpec(symbol, source, program.chunks, program.scratch, program.work, array_bytes(program))
 
 
 def describe(nest: Nest) -> str:

@@ -14,7 +14,8 @@ from cuvil_build.codegen.module_entries import ABI, entries
 from cuvil_build.codegen.module_header import header_text
 from cuvil_build.codegen.module_source import source_text, weights_symbol
 from cuvil_build.codegen.module_tables import Tables
-from cuvil_build.codegen.plan import ModulePlan
+from cuvil_build.codegen.plan import KernelSpec, ModulePlan
+from cuvil_build.codegen.stack_bound import FRAME_BYTES, frame_limit, kernel_frame
 from cuvil_build.errors import InvalidModel
 
 __all__ = [
@@ -105,7 +106,7 @@ def units(plan: ModulePlan, *, libc: bool = False) -> list[Unit]:
         own.append(_embedded_unit(files))
     if libc:
         own.append(_libc_unit(files))
-    return own + [_kernel_unit(files, k.symbol) for k in plan.kernels]
+    return own + [_kernel_unit(files, k) for k in plan.kernels]
 
 
 def driver_units(plan: ModulePlan) -> list[Unit]:
@@ -130,15 +131,16 @@ def runtime_id() -> str:
 
 
 def _unit(files: Mapping[str, str], path: str, name: str) -> Unit:
-    flags = [f"-DCUVIL_RT_ID={runtime_id()}", "-fvisibility=hidden"]
+    flags = [f"-DCUVIL_RT_ID={runtime_id()}", "-fvisibility=hidden", frame_limit(FRAME_BYTES)]
     headers = sorted(_includes(files, path) - {path})
     return {"name": name, "path": path, "headers": headers, "flags": flags, "baseline": True}
 
 
-def _kernel_unit(files: Mapping[str, str], symbol: str) -> Unit:
-    unit = _unit(files, f"kernels/{symbol}.c", symbol)
+def _kernel_unit(files: Mapping[str, str], kernel: KernelSpec) -> Unit:
+    unit = _unit(files, f"kernels/{kernel.symbol}.c", kernel.symbol)
     # without the runtime's digest: a change of the runtime must not recompile every kernel
-    return {**unit, "flags": ["-fvisibility=hidden"], "baseline": False}
+    flags = ["-fvisibility=hidden", frame_limit(kernel_frame(kernel))]
+    return {**unit, "flags": flags, "baseline": False}
 
 
 def _embedded_unit(files: Mapping[str, str]) -> Unit:

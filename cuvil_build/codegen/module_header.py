@@ -7,6 +7,7 @@ from cuvil_build.codegen.frames import render
 from cuvil_build.codegen.module_entries import ABI, infer_signature, is_all_static
 from cuvil_build.codegen.module_tables import CONTEXT_BYTES, Tables, calls_of, nbytes_of
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
+from cuvil_build.codegen.stack_bound import stack_bytes
 
 _MEMORY = "MEMORY: for open_memory with one thread; arena, lent outputs and scratch are in it."
 _NO_BOUND = "A dim has no bound: what memory is needed is known only when a run starts."
@@ -31,6 +32,7 @@ def header_text(plan: ModulePlan, tables: Tables, dlpack: str) -> str:
         weights_bytes=plan.weights_nbytes,
         embedded=plan.embedded,
         sizes=sizes,
+        stack_bytes=stack_bytes(plan),
         inputs=[_header_tensor(t) for t in plan.inputs],
         outputs=[_header_tensor(t) for t in plan.outputs],
         infer=infer_signature(plan) if is_all_static(plan) else "",

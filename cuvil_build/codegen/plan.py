@@ -78,6 +78,8 @@ class KernelSpec:
     """Bytes per thread, over `d0`, `d1`, …."""
     work: IntExpr
     """Estimated scalar operations per chunk, over `d0`, …: decides how many chunks one grab takes."""
+    stack: int = 0
+    """Bytes of its arrays on the stack; what its registers spill comes on top."""
 
 
 @dataclass(frozen=True, slots=True)

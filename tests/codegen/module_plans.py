@@ -323,7 +323,9 @@ def compile_units(wanted: Sequence[Unit], folder: Path, command: Sequence[str]) 
             objects.append(known)
             continue
         target = str(folder / f"{unit['name']}.o")
-        options = [*command, *warnings, *unit["flags"], "-I.", "-Iruntime"]
+        # sanitizers put guards around everything on the stack
+        frames = ["-Wno-frame-larger-than"] if any("-fsanitize=" in word for word in command) else []
+        options = [*command, *warnings, *unit["flags"], *frames, "-I.", "-Iruntime"]
         run([*options, "-c", unit["path"], "-o", target], folder)
         _objects[key] = target
         objects.append(target)
