@@ -15,7 +15,7 @@ from cuvil_build.codegen.module_header import header_text
 from cuvil_build.codegen.module_source import source_text, weights_symbol
 from cuvil_build.codegen.module_tables import Tables
 from cuvil_build.codegen.plan import KernelSpec, ModulePlan
-from cuvil_build.codegen.stack_bound import FRAME_BYTES, frame_limit, kernel_frame
+from cuvil_build.codegen.stack_bound import FRAME_BYTES, frame_limit, kernel_frame, module_frame
 from cuvil_build.errors import InvalidModel
 
 __all__ = [
@@ -101,7 +101,7 @@ def units(plan: ModulePlan, *, libc: bool = False) -> list[Unit]:
     """The units of the library; `libc` adds memcpy and its like for targets that have none (WebAssembly)."""
     files = emit_module(plan)
     own = [_unit(files, f"runtime/{name}", f"rt_{Path(name).stem}") for name in RUNTIME_UNITS]
-    own.append(_unit(files, "module.c", "module"))
+    own.append(_unit(files, "module.c", "module", module_frame(plan)))
     if plan.embedded:
         own.append(_embedded_unit(files))
     if libc:
@@ -130,8 +130,8 @@ def runtime_id() -> str:
     return digest.hexdigest()[:8]
 
 
-def _unit(files: Mapping[str, str], path: str, name: str) -> Unit:
-    flags = [f"-DCUVIL_RT_ID={runtime_id()}", "-fvisibility=hidden", frame_limit(FRAME_BYTES)]
+def _unit(files: Mapping[str, str], path: str, name: str, frame: int = FRAME_BYTES) -> Unit:
+    flags = [f"-DCUVIL_RT_ID={runtime_id()}", "-fvisibility=hidden", frame_limit(frame)]
     headers = sorted(_includes(files, path) - {path})
     return {"name": name, "path": path, "headers": headers, "flags": flags, "baseline": True}
 

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from cuvil_build.codegen.plan import Branch, Instruction, KernelSpec, ModulePlan
 
 FRAME_BYTES = 2048
-"""Of every function but kernels."""
+"""Of every function but kernels and the typed entry."""
+_TENSOR_BYTES = 128
+"""Of one input or output in the frame of the typed entry: twice a DLTensor and then some."""
 _SPILL_BYTES = 8192
 """Of a kernel beside its arrays: seven times the largest of 600 kernels, with clang and gcc."""
 _FRAMES = 8
@@ -27,10 +29,16 @@ def kernel_frame(kernel: KernelSpec) -> int:
     return kernel.stack + _SPILL_BYTES
 
 
+def module_frame(plan: ModulePlan) -> int:
+    """Of the module's own file: its typed entry lists all tensors."""
+    return FRAME_BYTES + _TENSOR_BYTES * (len(plan.inputs) + len(plan.outputs))
+
+
 def stack_bytes(plan: ModulePlan) -> int:
     """Of each thread, without what functions of the system take."""
     largest = max((kernel_frame(kernel) for kernel in plan.kernels), default=0)
-    return (_FRAMES + _nesting(plan.body)) * FRAME_BYTES + largest
+    frames = _FRAMES - 1 + _nesting(plan.body)
+    return module_frame(plan) + frames * FRAME_BYTES + largest
 
 
 def _nesting(body: Sequence[Instruction]) -> int:
