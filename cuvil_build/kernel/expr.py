@@ -99,7 +99,15 @@ class Within:
         return self.value.dtype
 
 
-Expr = Union[Const, IndexValue, Load, Apply, Cast, Within]
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A scalar variable of a `kernel.routine.Routine`."""
+
+    name: str
+    dtype: DType
+
+
+Expr = Union[Const, IndexValue, Load, Apply, Cast, Within, Local]
 
 UNARY = frozenset(
     "abs acos asin atan ceil cos erf exp floor log neg reciprocal rint round sigmoid sign sin sqrt tan tanh "

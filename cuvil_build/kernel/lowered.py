@@ -1,4 +1,4 @@
-"""What a fused region is after lowering: nests in order, with the buffers between them."""
+"""What a fused region is after lowering: nests and routines in order, with the buffers between them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cuvil_build.kernel.expr import Buffer
 from cuvil_build.kernel.nest import Nest
+from cuvil_build.kernel.routine import Routine
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,4 +18,4 @@ class LoweredRegion:
     outputs: tuple[Buffer, ...]
     inner: tuple[Buffer, ...]
     """Needed only while the region runs."""
-    nests: tuple[Nest, ...]
+    nests: tuple[Nest | Routine, ...]

@@ -37,4 +37,4 @@ def evaluate(ctx: InferContext, shape: Contents, *, value: Value = DEFAULT) -> C
     return array_of([number] * count, sizes) if count <= 256 else None
 
 
-OP = Operator("ConstantOfShape", infer, lower, dtypes=ANY, evaluate=evaluate)
+OP = Operator("ConstantOfShape", infer, lower, dtypes=ANY, evaluate=evaluate, shape_operands=(0,))

@@ -28,4 +28,4 @@ def evaluate(ctx: InferContext, x: Contents, shape: Contents) -> Contents | None
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(v.value for v in wanted)))
 
 
-OP = Operator("Expand", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate)
+OP = Operator("Expand", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate, shape_operands=(1,))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 import numpy as np
 
 from cuvil_build.cuir.dims import FreeDim
 from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import IntExpr, maximum, product
+from cuvil_build.cuir.int_expr import IntExpr, product
+from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.kernel.lowered import LoweredRegion
 
 
@@ -96,7 +97,77 @@ class BranchItem:
     guards: tuple[GraphGuard, ...] = ()
 
 
-Item = Union[RegionItem, AliasItem, GuardItem, BranchItem]
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A symbol that data decides: one element of an integer or bool value, read when the run comes there."""
+
+    symbol: str
+    element: int
+    """Row-major position in the value."""
+    low: int
+    high: IntExpr | None
+    """Both checked when it is read; `high` is over symbols that are known before this one, or None."""
+    message: str
+    """For the error: what the number is, in the model's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureItem:
+    """Read numbers from a value that is computed by now."""
+
+    source: str
+    symbols: tuple[Measured, ...]
+    guards: tuple[GraphGuard, ...] = ()
+    """Checked before."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopState:
+    """A value that goes from one iteration to the next."""
+
+    initial: str
+    formal: str
+    """What the body reads; another storage than `initial`, which may have other readers."""
+    result: str
+    """What is left after the last iteration: the same storage and dims as `formal`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDim:
+    """A dim of states whose size changes: a symbol with its number before the first iteration, and for the
+    next one over the symbols that the body knows at its end."""
+
+    symbol: str
+    initial: IntExpr
+    next: IntExpr
+
+
+@dataclass(frozen=True, slots=True)
+class LoopItem:
+    """Run a body again and again.
+
+    `body.outputs` are the condition for another iteration (a bool scalar), the next value of each state, and
+    one element of each scanned result, in this order. All next values are there before any state changes.
+    """
+
+    name: str
+    trips: IntExpr | None
+    """Most iterations; None: no limit."""
+    condition: str
+    """A bool scalar, read before the first iteration; empty: true."""
+    body: Body
+    iteration: str
+    """Symbol: the number of the iteration, from zero."""
+    count: str
+    """Symbol: after the loop, how many iterations were run; the first dim of scanned results."""
+    states: tuple[LoopState, ...]
+    scanned: tuple[str, ...]
+    """Results: element i of iteration n becomes result[n], row-major."""
+    dims: tuple[LoopDim, ...] = ()
+    guards: tuple[GraphGuard, ...] = ()
+
+
+Item = Union[RegionItem, AliasItem, GuardItem, BranchItem, MeasureItem, LoopItem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +177,11 @@ class LoweredGraph:
     body: Body
     """Its outputs are the graph's."""
     dims: Mapping[str, FreeDim]
+    limits: Mapping[str, IntExpr | None] = field(default_factory=dict)
+    """Of every symbol that the run computes (branches, measured values, loops): the most that it can be,
+    over free dims and earlier symbols of this map; None: no limit is known."""
+    lows: Mapping[str, IntExpr] = field(default_factory=dict)
+    """Of the same symbols: the least that each can be; absent: it may be any negative number."""
 
     def reference_sizes(self) -> dict[str, int]:
         """The size of each free dim that memory is planned for: its largest, or a typical one."""
@@ -115,13 +191,15 @@ class LoweredGraph:
         """Every branch, outer ones first."""
         yield from _branches(self.body)
 
-    def size_limit(self, expr: IntExpr) -> IntExpr:
-        """The expression with dims that branches decide replaced by the larger of their values."""
-        limits: dict[str, IntExpr] = {}
-        for branch in reversed(list(self.branches())):
-            for symbol, then_value, else_value in branch.locals:
-                limits[symbol] = maximum(then_value.substitute(limits), else_value.substitute(limits))
-        return expr.substitute(limits)
+    def size_limit(self, expr: IntExpr) -> IntExpr | None:
+        """The most that a size can be, over free dims alone; None where data decides without a limit."""
+        if not (expr.symbols() & self.limits.keys()):
+            return expr
+        known: dict[str, Limits] = {}
+        for symbol, limit in self.limits.items():
+            most = None if limit is None else limits_of(limit, known)[1]
+            known[symbol] = (self.lows.get(symbol), most)
+        return limits_of(expr, known)[1]
 
 
 def _reference_size(dim: FreeDim) -> int:
@@ -136,3 +214,5 @@ def _branches(body: Body) -> Iterator[BranchItem]:
             yield item
             yield from _branches(item.then_body)
             yield from _branches(item.else_body)
+        elif isinstance(item, LoopItem):
+            yield from _branches(item.body)

@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import onnx_ir as ir
 
+from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import Inference
 from cuvil_build.ops.operator import Known
 
-SHAPE_OPERANDS: Mapping[str, tuple[int, ...]] = {
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "Pad": (1, 3),
-    "Range": (0, 1, 2),
-    "ReduceL1": (1,),
-    "ReduceL2": (1,),
-    "ReduceLogSum": (1,),
-    "ReduceLogSumExp": (1,),
-    "ReduceMax": (1,),
-    "ReduceMean": (1,),
-    "ReduceMin": (1,),
-    "ReduceProd": (1,),
-    "ReduceSum": (1,),
-    "ReduceSumSquare": (1,),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Unsqueeze": (1,),
-}
-"""Operands that only shape the result: a kernel does not read them where their contents are known."""
 SHAPE_READERS = ("Shape", "Size")
 """Operators that look at their operand's shape and never at its elements."""
 
 
 def is_shape_operand(node: ir.Node, index: int, known: Known | None) -> bool:
     """Whether a kernel for the node has no need of this operand's elements."""
-    if node.domain != "":
-        return False
-    if node.op_type in SHAPE_READERS:
+    if node.domain == "" and node.op_type in SHAPE_READERS:
         return True
     if known is None or (known.contents is None and known.constant is None):
         return False
-    return index in SHAPE_OPERANDS.get(node.op_type, ())
+    operator = catalog.find(node.domain, node.op_type)
+    return operator is not None and index in operator.shape_operands
 
 
 def needed_nodes(model: ir.Model, inference: Inference) -> set[ir.Node]:

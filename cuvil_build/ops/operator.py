@@ -46,6 +46,10 @@ class InferContext(Protocol):
 
     def bounds(self, expr: IntExpr) -> tuple[int, int | None]: ...
 
+    def measured(self, what: str, low: int = 0, high: IntExpr | None = None) -> IntExpr:
+        """A dim that data decides: a new symbol. The operator's `measure` computes its number when the
+        module runs, one for each call of this, in order; `high` is the most that it can be."""
+
 
 Infer = Callable[..., Known | tuple[Known, ...]]
 """`infer(ctx, *inputs, **attributes)`: one `Known | None` per operand (None: absent), attributes as plain
@@ -59,7 +63,8 @@ class Operator:
     """One operator; `name` alone is unique within its domain."""
 
     name: str
-    infer: Infer
+    infer: Infer | None = None
+    """None: the operator is always replaced by what `expand` writes."""
     lower: Lower | None = None
     """None: never reaches a kernel (Shape, Constant, control flow)."""
     kind: str = "map"
@@ -69,6 +74,14 @@ class Operator:
     """Dtypes of the first operand that `lower` handles; `any` for all."""
     evaluate: Callable[..., Any] | None = None
     """`evaluate(ctx, *contents, **attributes)` on object arrays of IntExpr, for shape arithmetic."""
+    shape_operands: tuple[int, ...] = ()
+    """Operands that only shape the result. `infer` always finds `contents` on those that are integers: where
+    data decides them, their elements are symbols, read from memory when the module runs."""
+    measure: Callable[..., Any] | None = None
+    """`measure(build, *inputs, **attributes)`: an int64 scalar view, or a tuple of them, for each number that
+    `infer` asked `ctx.measured` for, in order. Lowered as a region of its own, before `lower`."""
+    expand: Callable[..., Any] | None = None
+    """`expand(build, *inputs, **attributes)`: the node as nodes of other operators; see `ops.expansion`."""
     tests: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -91,4 +91,4 @@ def _amounts(
     return {axis: (listed[n], listed[n + len(along)]) for n, axis in enumerate(along)}
 
 
-OP = Operator("Pad", infer, lower, dtypes=ANY)
+OP = Operator("Pad", infer, lower, dtypes=ANY, shape_operands=(1, 3))

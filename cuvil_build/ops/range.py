@@ -64,4 +64,4 @@ def _float_count(*operands: Known) -> int:
     return max(math.ceil((last - first) / step), 0)
 
 
-OP = Operator("Range", infer, lower, dtypes=NUMBERS, evaluate=evaluate)
+OP = Operator("Range", infer, lower, dtypes=NUMBERS, evaluate=evaluate, shape_operands=(0, 1, 2))

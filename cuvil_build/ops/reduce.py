@@ -90,7 +90,7 @@ def _row(
         result = reduction(build, build.settle(x), reduced)
         return result if keepdims else _without(build, result, reduced)
 
-    return Operator(name, infer, lower, kind="reduce", dtypes=dtypes, evaluate=evaluate)
+    return Operator(name, infer, lower, kind="reduce", dtypes=dtypes, evaluate=evaluate, shape_operands=(1,))
 
 
 def _without(build: NestBuilder, view: View, axes: list[int]) -> View:

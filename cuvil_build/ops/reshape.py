@@ -83,4 +83,4 @@ def _shown(wanted: Sequence[IntExpr]) -> str:
     return "[" + ", ".join(map(str, wanted)) + "]"
 
 
-OP = Operator("Reshape", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate)
+OP = Operator("Reshape", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate, shape_operands=(1,))

@@ -191,4 +191,4 @@ def _linear(x: View, moved: dict[int, _Axis], index: list[IntExpr], axes: list[i
     return add(mul(left, sub(1.0, weight)), mul(right, weight))
 
 
-OP = Operator("Resize", infer, lower, kind="view", dtypes=ANY)
+OP = Operator("Resize", infer, lower, kind="view", dtypes=ANY, shape_operands=(1, 2, 3))

@@ -140,4 +140,4 @@ def _first(build: NestBuilder, start: IntExpr, step: int, extent: IntExpr) -> In
     return minimum(start, extent - 1)
 
 
-OP = Operator("Slice", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate)
+OP = Operator("Slice", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate, shape_operands=(1, 2, 3, 4))

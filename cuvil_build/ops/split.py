@@ -46,4 +46,4 @@ def _sizes(extent: IntExpr, split: Known | None, count: int) -> list[IntExpr]:
     return [each] * (count - 1) + [extent - each * (count - 1)]
 
 
-OP = Operator("Split", infer, lower, kind="view", dtypes=ANY)
+OP = Operator("Split", infer, lower, kind="view", dtypes=ANY, shape_operands=(1,))

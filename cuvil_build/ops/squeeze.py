@@ -51,4 +51,4 @@ def _dropped(shape: Shape, axes: list[int] | None) -> list[int]:
     return normal_axes(axes, len(shape))
 
 
-OP = Operator("Squeeze", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate)
+OP = Operator("Squeeze", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate, shape_operands=(1,))

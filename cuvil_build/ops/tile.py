@@ -31,4 +31,4 @@ def evaluate(ctx: InferContext, x: Contents, repeats: Contents) -> Contents | No
     return np.tile(x, [t.value for t in times]) if all(t.is_static for t in times) else None
 
 
-OP = Operator("Tile", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate)
+OP = Operator("Tile", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate, shape_operands=(1,))

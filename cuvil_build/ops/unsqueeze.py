@@ -47,4 +47,4 @@ def _shape(shape: Shape, inserted: Sequence[int]) -> Shape:
     return tuple(ONE if axis in inserted else next(rest) for axis in range(len(shape) + len(inserted)))
 
 
-OP = Operator("Unsqueeze", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate)
+OP = Operator("Unsqueeze", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate, shape_operands=(1,))
