@@ -53,7 +53,7 @@ def _is_open(atom: Atom, known: Mapping[str, Limits]) -> bool:
 
 
 def _may_be_negative(expr: IntExpr) -> bool:
-    found = expr.bounds({name: (0, None) for name in expr.symbols()})
+    found = expr.bounds(dict.fromkeys(expr.symbols(), (0, None)))
     return found is None or found[0] < 0
 
 
