@@ -1,64 +1,42 @@
-"""Conv over one to three spatial axes, with groups; depthwise is only a matter of shapes."""
+"""Conv over any number of spatial axes, with groups; depthwise is only a matter of shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.errors import NotYet, ShapeMismatch
+from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Const, Expr
 from cuvil_build.kernel.view import within
 from cuvil_build.ops.batch_normalization import per_channel
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import mul
-from cuvil_build.ops.shapes import FLOATS, same_dtype, static_dim
-from cuvil_build.ops.windows import Window, require_room, windows
+from cuvil_build.ops.shapes import FLOATS, same_dtype
+from cuvil_build.ops.windows import Window, WindowAttributes, require_room
 
 
 def infer(
-    ctx: InferContext,
-    x: Known,
-    w: Known,
-    bias: Known | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    ctx: InferContext, x: Known, w: Known, bias: Known | None = None, *, group: int = 1, **attributes: Any
 ) -> Known:
-    if x.rank != w.rank or not 3 <= x.rank <= 5:
-        raise NotYet(f"Conv of ranks {x.rank} and {w.rank}")
-    kernel = [static_dim(extent, "a kernel") for extent in w.shape[2:]]
-    if kernel_shape is not None and kernel != list(kernel_shape):
-        raise ShapeMismatch(f"kernel_shape {kernel_shape} does not fit weights with kernel {kernel}")
+    moves = WindowAttributes.of(attributes)
+    check_ranks("Conv", x, w)
+    kernel = moves.of_weights(w.shape[2:], ctx)
     ctx.require_equal(w.shape[1] * group, x.shape[1], "channels of Conv")
-    if static_dim(w.shape[0], "output channels") % group:
-        raise ShapeMismatch(f"{w.shape[0]} output channels can't be cut into {group} groups")
+    require_groups(w.shape[0], group, "output channels")
     if bias is not None:
         ctx.require_equal(bias.shape[0], w.shape[0], "the bias of Conv")
-    found = windows(x.shape[2:], kernel, auto_pad=auto_pad, strides=strides, dilations=dilations, pads=pads)
+    found = moves.windows(x.shape[2:], kernel)
     require_room(ctx, found)
     return Known(same_dtype(x, w), (x.shape[0], w.shape[0], *(v.output for v in found)))
 
 
 def lower(
-    build: NestBuilder,
-    x: View,
-    w: View,
-    bias: View | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    build: NestBuilder, x: View, w: View, bias: View | None = None, *, group: int = 1, **attributes: Any
 ) -> View:
-    kernel = [extent.value for extent in w.shape[2:]]
-    found = windows(x.shape[2:], kernel, auto_pad=auto_pad, strides=strides, dilations=dilations, pads=pads)
+    moves = WindowAttributes.of(attributes)
+    found = moves.windows(x.shape[2:], moves.of_weights(w.shape[2:]))
     shape = build.results[0][1]
     result = convolution(build, build.operand(x), build.operand(w), found, group, shape)
     return result if bias is None else build.map("add", result, per_channel(bias, result))
@@ -68,18 +46,40 @@ def convolution(
     build: NestBuilder, x: View, w: View, found: Sequence[Window], group: int, shape: Sequence[IntExpr]
 ) -> View:
     """The windowed sum of products alone."""
-    per_group_out, per_group_in = w.shape[0].value // group, w.shape[1]
+    per_group_in = w.shape[1]
     zero = Const(x.dtype.numpy.type(0).item(), x.dtype)
+
+    def source_of(channel: IntExpr, loop: IntExpr) -> IntExpr:
+        if group == 1:
+            return loop
+        return channel // (w.shape[0].value // group) * per_group_in + loop
 
     def body(index: Index, loops: Index) -> Expr:
         batch, channel, spatial = index[0], index[1], index[2:]
-        source = loops[0] if group == 1 else channel // per_group_out * per_group_in + loops[0]
         at = [v.position(out, tap) for v, out, tap in zip(found, spatial, loops[1:])]
         conditions = [c for v, position in zip(found, at) for c in v.condition(position)]
-        element = within(conditions, x.at((batch, source, *at)), zero)
+        element = within(conditions, x.at((batch, source_of(channel, loops[0]), *at)), zero)
         return mul(element, w.at((channel, *loops)))
 
-    return build.reduce_over("sum", shape, w.shape[1:], body, x.dtype, anchor="window")
+    extents = [w.shape[1], *(IntExpr.of(v.kernel) for v in found)]
+    return build.reduce_over("sum", shape, extents, body, x.dtype, anchor="window")
+
+
+def check_ranks(what: str, x: Known, w: Known) -> None:
+    if x.rank != w.rank or x.rank < 3:
+        raise ShapeMismatch(f"{what} of ranks {x.rank} and {w.rank}; both must be the same, 3 or more")
+
+
+def require_groups(channels: IntExpr, group: int, what: str) -> None:
+    """Channels that can be cut into groups of equal size; without groups they may be anything."""
+    if group < 1:
+        raise ShapeMismatch(f"group={group}")
+    if group == 1:
+        return
+    if not channels.is_static:
+        raise ShapeMismatch(f"{channels} {what} in {group} groups; fix the dims of the weights")
+    if channels.value % group:
+        raise ShapeMismatch(f"{channels} {what} can't be cut into {group} groups")
 
 
 OP = Operator("Conv", infer, lower, kind="window", dtypes=FLOATS)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
-from cuvil_build.errors import NotYet, ShapeMismatch, UnsupportedAttribute
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, maximum
+from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Const, Expr
 from cuvil_build.kernel.view import Condition, within
 from cuvil_build.ops.batch_normalization import per_channel
+from cuvil_build.ops.conv import check_ranks, require_groups
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import mul
-from cuvil_build.ops.shapes import FLOATS, Shape, same_dtype, static_dim
+from cuvil_build.ops.shapes import FLOATS, Shape, same_dtype
+from cuvil_build.ops.windows import SAME, WindowAttributes, halves
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +65,21 @@ def infer(
     w: Known,
     bias: Known | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
     group: int = 1,
-    kernel_shape: list[int] | None = None,
     output_padding: list[int] | None = None,
     output_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **attributes: Any,
 ) -> Known:
-    if x.rank != w.rank or not 3 <= x.rank <= 5:
-        raise NotYet(f"ConvTranspose of ranks {x.rank} and {w.rank}")
+    moves = WindowAttributes.of(attributes)
+    check_ranks("ConvTranspose", x, w)
     ctx.require_equal(w.shape[0], x.shape[1], "channels of ConvTranspose")
-    kernel = [static_dim(extent, "a kernel") for extent in w.shape[2:]]
-    if static_dim(w.shape[0], "input channels") % group:
-        raise ShapeMismatch(f"{w.shape[0]} input channels can't be cut into {group} groups")
-    found = _spreads(x.shape[2:], kernel, auto_pad, strides, dilations, pads, output_padding, output_shape)
+    kernel = moves.of_weights(w.shape[2:], ctx)
+    require_groups(w.shape[0], group, "input channels")
+    if bias is not None:
+        ctx.require_equal(bias.shape[0], w.shape[1] * group, "the bias of ConvTranspose")
+    found = _spreads(x.shape[2:], kernel, moves, output_padding, output_shape)
+    for axis, spread in enumerate(found):
+        ctx.require_at_most(ZERO, spread.output, f"the output of ConvTranspose on spatial axis {axis}")
     return Known(same_dtype(x, w), (x.shape[0], w.shape[1] * group, *(s.output for s in found)))
 
 
@@ -87,19 +89,15 @@ def lower(
     w: View,
     bias: View | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
     group: int = 1,
-    kernel_shape: list[int] | None = None,
     output_padding: list[int] | None = None,
     output_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **attributes: Any,
 ) -> View:
-    kernel = [extent.value for extent in w.shape[2:]]
-    found = _spreads(x.shape[2:], kernel, auto_pad, strides, dilations, pads, output_padding, output_shape)
+    moves = WindowAttributes.of(attributes)
+    found = _spreads(x.shape[2:], moves.of_weights(w.shape[2:]), moves, output_padding, output_shape)
     x, w = build.operand(x), build.operand(w)
-    inputs, outputs = w.shape[0].value // group, w.shape[1].value
+    inputs, outputs = w.shape[0] if group == 1 else IntExpr.of(w.shape[0].value // group), w.shape[1]
     zero = Const(x.dtype.numpy.type(0).item(), x.dtype)
 
     def body(index: Index, loops: Index) -> Expr:
@@ -114,7 +112,7 @@ def lower(
             return mul(within(conditions, element, zero), weight)
         return within(conditions, mul(element, weight), zero)
 
-    extents = [IntExpr.of(inputs), *(IntExpr.of(s.steps) for s in found)]
+    extents = [inputs, *(IntExpr.of(s.steps) for s in found)]
     result = build.reduce_over("sum", build.results[0][1], extents, body, x.dtype, anchor="window")
     return result if bias is None else build.map("add", result, per_channel(bias, result))
 
@@ -122,34 +120,32 @@ def lower(
 def _spreads(
     spatial: Shape,
     kernel: Sequence[int],
-    auto_pad: str,
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
+    moves: WindowAttributes,
     output_padding: Sequence[int] | None,
     output_shape: Sequence[int] | None,
 ) -> list[_Spread]:
     rank = len(kernel)
-    steps, spread = list(strides or [1] * rank), list(dilations or [1] * rank)
-    extra, given = list(output_padding or [0] * rank), list(pads or [0] * (2 * rank))
-    if auto_pad not in ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise UnsupportedAttribute(f"auto_pad='{auto_pad}' is not supported")
+    if len(spatial) != rank:
+        raise ShapeMismatch(f"a kernel of {rank} axes on {len(spatial)} spatial axes")
+    strides, dilations, pads = moves.steps(rank)
+    extra = list(output_padding or [0] * rank)
+    # some exporters give the whole shape, batch and channels included
+    wanted = list(output_shape)[-rank:] if output_shape else None
+    for name, values in (("output_padding", extra), ("output_shape", wanted)):
+        if values is not None and len(values) != rank:
+            raise ShapeMismatch(f"{name} {values} has {len(values)} entries, {rank} spatial axes need {rank}")
     found: list[_Spread] = []
     for axis, extent in enumerate(spatial):
-        reach = (kernel[axis] - 1) * spread[axis] + 1
-        whole = (extent - 1) * steps[axis] + extra[axis] + reach
-        begin, output = IntExpr.of(given[axis]), whole - given[axis] - given[axis + rank]
-        same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
-        if auto_pad == "VALID":
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        whole = (extent - 1) * strides[axis] + extra[axis] + reach
+        begin, output = IntExpr.of(pads[axis]), whole - pads[axis] - pads[axis + rank]
+        if moves.auto_pad == "VALID":
             begin, output = ZERO, whole
-        if same or output_shape:
-            output = IntExpr.of(output_shape[axis]) if output_shape else extent * steps[axis]
-            total = whole - output
-            # the odd element goes to the end, unless SAME_UPPER says otherwise (ONNX's own asymmetry)
-            begin = total - total // 2 if auto_pad != "SAME_UPPER" else total // 2
-            if not same:
-                begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
-        found.append(_Spread(kernel[axis], steps[axis], spread[axis], begin, extent, output))
+        if moves.auto_pad in SAME or wanted is not None:
+            output = IntExpr.of(wanted[axis]) if wanted is not None else extent * strides[axis]
+            small, large = halves(maximum(whole - output, ZERO))
+            begin = small if moves.auto_pad == "SAME_UPPER" else large
+        found.append(_Spread(kernel[axis], strides[axis], dilations[axis], begin, extent, output))
     return found
 
 

@@ -1,157 +1,112 @@
-"""Pools: the maximum or the mean of sliding windows, and of whole planes."""
+"""MaxPool and AveragePool: the maximum or the mean of sliding windows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import ONE, IntExpr, ceil_divide, maximum, minimum, product
-from cuvil_build.errors import NotYet, ShapeMismatch
+from cuvil_build.cuir.dtypes import INT64, DType
+from cuvil_build.cuir.int_expr import ZERO, IntExpr, ceil_divide, maximum, minimum, product
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Const, Expr
-from cuvil_build.kernel.view import integer, within
+from cuvil_build.kernel.view import Condition, integer, within
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.reduce import mean
-from cuvil_build.ops.scalar import div
+from cuvil_build.ops.scalar import add, call, div, mul, select
 from cuvil_build.ops.shapes import FLOATS, NUMBERS
 from cuvil_build.ops.windows import Window, require_room, windows
 
 
-def _infer(ctx: InferContext, x: Known, found: Sequence[Window]) -> Known:
+def infer_windows(ctx: InferContext, x: Known, kernel: Sequence[int], **attributes: Any) -> Known:
+    found = windows(x.shape[2:], kernel, **attributes)
     require_room(ctx, found)
     return Known(x.dtype, (*x.shape[:2], *(v.output for v in found)))
 
 
-def _pool(build: NestBuilder, x: View, found: Sequence[Window], kind: str, neutral: int | float) -> View:
+def pool(build: NestBuilder, x: View, found: Sequence[Window], kind: str, neutral: int | float) -> View:
+    """A reduction of every window; what lies in the padding counts as `neutral`."""
     outside = Const(neutral, x.dtype)
 
     def body(index: Index, loops: Index) -> Expr:
-        at = [v.position(out, tap) for v, out, tap in zip(found, index[2:], loops)]
-        conditions = [c for v, position in zip(found, at) for c in v.condition(position)]
+        at, conditions = _taken(found, index, loops)
         return within(conditions, x.at((*index[:2], *at)), outside)
 
-    taps = [IntExpr.of(v.kernel) for v in found]
-    return build.reduce_over(kind, build.results[0][1], taps, body, x.dtype, anchor="window")
+    return build.reduce_over(kind, build.results[0][1], _taps(found), body, x.dtype, anchor="window")
+
+
+def _taps(found: Sequence[Window]) -> list[IntExpr]:
+    return [IntExpr.of(v.kernel) for v in found]
+
+
+def _taken(found: Sequence[Window], index: Index, loops: Index) -> tuple[list[IntExpr], list[Condition]]:
+    """Where in the input a tap lies, and when it does."""
+    at = [v.position(out, tap) for v, out, tap in zip(found, index[2:], loops)]
+    return at, [c for v, position in zip(found, at) for c in v.condition(position)]
+
+
+# MaxPool -----------------------------------------------------------------------------------------
 
 
 def infer_max(
-    ctx: InferContext,
-    x: Known,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    storage_order: int = 0,
-    strides: list[int] | None = None,
-) -> Known:
-    if ctx.output_count > 1:
-        raise NotYet("the indices of MaxPool")
-    found = windows(
-        x.shape[2:],
-        kernel_shape,
-        auto_pad=auto_pad,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        ceil_mode=ceil_mode,
-    )
-    return _infer(ctx, x, found)
+    ctx: InferContext, x: Known, *, kernel_shape: list[int], storage_order: int = 0, **attributes: Any
+) -> tuple[Known, ...]:
+    values = infer_windows(ctx, x, kernel_shape, **attributes)
+    return (values, Known(INT64, values.shape))[: ctx.output_count]
 
 
 def lower_max(
-    build: NestBuilder,
-    x: View,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    storage_order: int = 0,
-    strides: list[int] | None = None,
-) -> View:
-    found = windows(
-        x.shape[2:],
-        kernel_shape,
-        auto_pad=auto_pad,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        ceil_mode=ceil_mode,
-    )
-    return _pool(build, build.operand(x), found, "max", lowest(x.dtype))
+    build: NestBuilder, x: View, *, kernel_shape: list[int], storage_order: int = 0, **attributes: Any
+) -> View | tuple[View, View]:
+    found = windows(x.shape[2:], kernel_shape, **attributes)
+    x = build.operand(x)
+    values = pool(build, x, found, "max", lowest(x.dtype))
+    if len(build.results) == 1:
+        return values
+    values = build.materialise(values)
+    return values, _indices(build, x, values, found, bool(storage_order))
 
 
-def infer_average(
-    ctx: InferContext,
-    x: Known,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> Known:
-    found = windows(
-        x.shape[2:],
-        kernel_shape,
-        auto_pad=auto_pad,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        ceil_mode=ceil_mode,
-    )
-    return _infer(ctx, x, found)
+def _indices(build: NestBuilder, x: View, values: View, found: Sequence[Window], column_major: bool) -> View:
+    """The first position of each maximum, counted over the whole input."""
+    missing = Const(int(np.iinfo(np.int64).max), INT64)
 
+    def body(index: Index, loops: Index) -> Expr:
+        at, conditions = _taken(found, index, loops)
+        same = call("eq", x.at((*index[:2], *at)), values.at(index))
+        return within(conditions, select(same, integer(_row_major(at, x.shape[2:]), INT64), missing), missing)
 
-def lower_average(
-    build: NestBuilder,
-    x: View,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> View:
-    found = windows(
-        x.shape[2:],
-        kernel_shape,
-        auto_pad=auto_pad,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        ceil_mode=ceil_mode,
-    )
-    total = _pool(build, build.operand(x), found, "sum", 0.0)
+    first = build.reduce_over("min", values.shape, _taps(found), body, INT64, anchor="window")
+    plane = product(x.shape[2:])
 
     def at(index: Index) -> Expr:
-        counts = [_taps(v, out, bool(count_include_pad)) for v, out in zip(found, index[2:])]
-        return div(total.at(index), integer(product(counts), x.dtype))
+        inside = first.at(index)
+        if column_major:
+            inside = _transposed(inside, x.shape[2:])
+        return add(inside, integer((index[0] * x.shape[1] + index[1]) * plane, INT64))
 
-    return build.compute(total.shape, x.dtype, at)
+    return build.compute(values.shape, INT64, at)
 
 
-def _taps(window: Window, out: IntExpr, with_padding: bool) -> IntExpr:
-    """How many taps of a window count."""
-    inside = not window.condition(out)
-    if inside or (with_padding and not window.ceil):
-        return IntExpr.of(window.kernel)
-    start = window.position(out, IntExpr.of(0))
-    end = window.extent + window.end if with_padding else window.extent
-    last = minimum(ceil_divide(end - start, window.dilation), window.kernel)
-    if with_padding:
-        return last
-    return last - maximum(ceil_divide(-start, window.dilation), 0)
+def _row_major(at: Sequence[IntExpr], extents: Sequence[IntExpr]) -> IntExpr:
+    flat = ZERO
+    for position, extent in zip(at, extents):
+        flat = flat * extent + position
+    return flat
+
+
+def _transposed(flat: Expr, extents: Sequence[IntExpr]) -> Expr:
+    """A row-major position as one where the first axis is contiguous."""
+    entries: list[Expr] = []
+    for extent in reversed(extents):
+        size = integer(extent, INT64)
+        entries.append(call("fmod", flat, size))
+        flat = call("div", flat, size)
+    total: Expr = Const(0, INT64)
+    for entry, extent in zip(entries, reversed(extents)):
+        total = add(mul(total, integer(extent, INT64)), entry)
+    return total
 
 
 def lowest(dtype: DType) -> int | float:
@@ -161,23 +116,42 @@ def lowest(dtype: DType) -> int | float:
     return 0 if dtype.kind == "bool" else int(np.iinfo(dtype.numpy).min)
 
 
-def infer_global(ctx: InferContext, x: Known) -> Known:
-    if x.rank < 3:
-        raise ShapeMismatch(f"a global pool needs spatial axes, the input has rank {x.rank}")
-    return Known(x.dtype, (*x.shape[:2], *(ONE for _ in x.shape[2:])))
+# AveragePool -------------------------------------------------------------------------------------
 
 
-def lower_global_average(build: NestBuilder, x: View) -> View:
-    return mean(build, build.settle(x), list(range(2, x.rank)))
+def infer_average(
+    ctx: InferContext, x: Known, *, kernel_shape: list[int], count_include_pad: int = 0, **attributes: Any
+) -> Known:
+    return infer_windows(ctx, x, kernel_shape, **attributes)
 
 
-def lower_global_max(build: NestBuilder, x: View) -> View:
-    return build.reduce("max", build.settle(x), list(range(2, x.rank)))
+def lower_average(
+    build: NestBuilder, x: View, *, kernel_shape: list[int], count_include_pad: int = 0, **attributes: Any
+) -> View:
+    found = windows(x.shape[2:], kernel_shape, **attributes)
+    total = pool(build, build.operand(x), found, "sum", 0.0)
+
+    def at(index: Index) -> Expr:
+        counts = [_counted(v, out, bool(count_include_pad)) for v, out in zip(found, index[2:])]
+        return div(total.at(index), integer(product(counts), x.dtype))
+
+    return build.compute(total.shape, x.dtype, at)
+
+
+def _counted(window: Window, out: IntExpr, with_padding: bool) -> IntExpr:
+    """How many taps of a window count."""
+    inside = not window.condition(out)
+    if inside or (with_padding and not window.ceil):
+        return IntExpr.of(window.kernel)
+    start = window.position(out, ZERO)
+    end = window.extent + window.end if with_padding else window.extent
+    last = minimum(ceil_divide(end - start, window.dilation), window.kernel)
+    if with_padding:
+        return last
+    return last - maximum(ceil_divide(-start, window.dilation), 0)
 
 
 OPS = (
     Operator("AveragePool", infer_average, lower_average, kind="window", dtypes=FLOATS),
-    Operator("GlobalAveragePool", infer_global, lower_global_average, kind="reduce", dtypes=FLOATS),
-    Operator("GlobalMaxPool", infer_global, lower_global_max, kind="reduce", dtypes=FLOATS),
     Operator("MaxPool", infer_max, lower_max, kind="window", dtypes=NUMBERS),
 )

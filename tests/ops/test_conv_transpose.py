@@ -28,7 +28,14 @@ CASES = [
     conv((1, 3, 4, 5), (3, 4, 3, 3), strides=[2, 2], auto_pad="SAME_UPPER"),
     conv((1, 3, 4, 5), (3, 4, 3, 3), strides=[2, 2], auto_pad="SAME_LOWER"),
     conv((1, 3, 7), (3, 2, 4), strides=[4]),
+    conv((1, 3, 4, 5), (3, 4, 3, 3), strides=[2, 2], output_shape=[9, 12]),
+    conv((1, 3, 4, 5), (3, 4, 2, 2), strides=[3, 3], output_padding=[2, 1]),
+    conv((1, 3, 4, 5), (3, 4, 3, 3), strides=[2, 3], auto_pad="VALID"),
+    conv((1, 3, 4, 5), (3, 4, 3, 3), strides=[3, 2], dilations=[2, 2], pads=[1, 2, 0, 1]),
+    conv((1, 3, 7), (3, 2, 3), strides=[2], pads=[1, 1], kernel_shape=[3]),
+    conv((1, 4, 3, 4, 2), (4, 2, 2, 3, 2), strides=[1, 2, 2], group=2),
     conv((0, 3, 4, 5), (3, 4, 2, 2), strides=[2, 2]),
+    Case("ConvTranspose", [f32(1, 3, 4, 5), f32(3, 4, 2, 2, seed=1)], {"kernel_shape": [2, 2]}),
 ]
 
 

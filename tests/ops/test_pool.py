@@ -1,12 +1,14 @@
-"""MaxPool, AveragePool and the global pools."""
+"""MaxPool with its indices, and AveragePool."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from .harness import Case, check, f32
 
 X = f32(2, 3, 7, 6)
+TIES = np.round(f32(2, 3, 7, 6, low=-1, high=1))
 KERNEL = {"kernel_shape": [3, 2]}
 
 CASES = [
@@ -28,9 +30,22 @@ CASES = [
     ),
     Case("AveragePool", [X], {**KERNEL, "pads": [1, 1, 1, 1], "ceil_mode": 1, "strides": [2, 2]}),
     Case("AveragePool", [f32(1, 1, 4, 5, 6)], {"kernel_shape": [2, 2, 2]}),
-    *(Case(op, [X]) for op in ("GlobalAveragePool", "GlobalMaxPool")),
-    *(Case(op, [f32(1, 4, 1, 1)]) for op in ("GlobalAveragePool", "GlobalMaxPool")),
-    *(Case(op, [f32(2, 3, 9)]) for op in ("GlobalAveragePool", "GlobalMaxPool")),
+    Case("AveragePool", [X], {**KERNEL, "dilations": [2, 2], "pads": [1, 1, 1, 1]}),
+    Case("AveragePool", [X], {**KERNEL, "dilations": [2, 1], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
+    Case("AveragePool", [X], {**KERNEL, "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    Case("AveragePool", [f32(1, 2, 9)], {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
+    Case("MaxPool", [X], KERNEL, outputs=2),
+    Case("MaxPool", [X], {**KERNEL, "strides": [2, 2], "pads": [1, 0, 1, 1]}, outputs=2),
+    Case("MaxPool", [X], {**KERNEL, "storage_order": 1, "pads": [1, 1, 1, 1]}, outputs=2),
+    Case("MaxPool", [TIES], {**KERNEL, "storage_order": 1}, outputs=2),
+    Case("MaxPool", [TIES], {**KERNEL, "dilations": [2, 1]}, outputs=2),
+    Case("MaxPool", [f32(1, 2, 9)], {"kernel_shape": [3], "strides": [2]}, outputs=2),
+    Case("MaxPool", [f32(2, 2, 4, 5, 6)], {"kernel_shape": [2, 2, 2], "pads": [1, 0, 1, 0, 1, 0]}, outputs=2),
+    Case("MaxPool", [f32(1, 2, 4, 5, 6)], {"kernel_shape": [2, 2, 2], "storage_order": 1}, outputs=2),
+    Case("MaxPool", [X], {"kernel_shape": [3, 3], "strides": [3, 3], "ceil_mode": 1}, outputs=2),
+    Case("MaxPool", [X], {**KERNEL, "auto_pad": "VALID", "strides": [2, 2]}),
+    *(Case("MaxPool", [X.astype(d)], {**KERNEL, "pads": [1, 0, 1, 1]}) for d in ("int8", "float64")),
+    Case("MaxPool", [np.abs(X * 50).astype(np.uint8)], {**KERNEL, "pads": [1, 0, 1, 1]}),
 ]
 
 
