@@ -145,30 +145,12 @@ class IntExpr:
         return total
 
     def bounds(self, known: Mapping[str, Bounds]) -> Bounds | None:
-        """Inclusive range by interval arithmetic over symbols that are all >= 0; None if nothing is known.
+        """Inclusive range by interval arithmetic; None if there is no minimum.
 
         A symbol that `known` lacks ranges over 0 and up.
         """
-        low: int = 0
-        high: int | None = 0
-        for monomial, number in self.terms:
-            term_low, term_high = 1, 1  # type: int, int | None
-            for atom, power in monomial:
-                atom_bounds = _atom_bounds(atom, known)
-                if atom_bounds is None or atom_bounds[0] < 0:
-                    return None
-                term_low *= atom_bounds[0] ** power
-                unbounded = term_high is None or atom_bounds[1] is None
-                term_high = None if unbounded else (term_high or 0) * (atom_bounds[1] or 0) ** power
-            if number >= 0:
-                low += number * term_low
-                high = None if high is None or term_high is None else high + number * term_high
-            else:
-                if term_high is None:
-                    return None
-                low += number * term_high
-                high = None if high is None else high + number * term_low
-        return low, high
+        low, high = _range(self, known)
+        return None if low is None else (low, high)
 
     def divisible_by(self, divisor: int) -> bool:
         """Whether every coefficient is a multiple: sufficient for divisibility, not necessary."""
@@ -406,28 +388,80 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
     return _EVALUATE[atom.function](*(a.evaluate(values) for a in atom.args))
 
 
-def _atom_bounds(atom: Atom, known: Mapping[str, Bounds]) -> Bounds | None:
+Range = tuple[int | None, int | None]
+"""Inclusive minimum and maximum; None: without limit on that side."""
+
+
+def _range(expr: IntExpr, known: Mapping[str, Bounds]) -> Range:
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, number in expr.terms:
+        term: Range = (number, number)
+        for atom, power in monomial:
+            term = _product_range(term, _power_range(_atom_range(atom, known), power))
+        low = None if low is None or term[0] is None else low + term[0]
+        high = None if high is None or term[1] is None else high + term[1]
+    return low, high
+
+
+def _power_range(base: Range, power: int) -> Range:
+    result = base
+    for _ in range(power - 1):
+        result = _product_range(result, base)
+    return (0, result[1]) if power % 2 == 0 and (result[0] is None or result[0] < 0) else result
+
+
+def _product_range(left: Range, right: Range) -> Range:
+    """From the products of the ends; an end without limit gives none unless the other one is zero."""
+    if left == (0, 0) or right == (0, 0):
+        return 0, 0
+    lows: list[int | None] = []
+    highs: list[int | None] = []
+    for a, a_sign in ((left[0], -1), (left[1], 1)):
+        for b, b_sign in ((right[0], -1), (right[1], 1)):
+            if a is not None and b is not None:
+                lows.append(a * b)
+                highs.append(a * b)
+                continue
+            sign = (a_sign if a is None else _sign(a)) * (b_sign if b is None else _sign(b))
+            lows += [0] if sign == 0 else [None] if sign < 0 else []
+            highs += [0] if sign == 0 else [None] if sign > 0 else []
+    return _all(min, lows), _all(max, highs)
+
+
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)
+
+
+def _atom_range(atom: Atom, known: Mapping[str, Bounds]) -> Range:
+    """A symbol that `known` lacks is not negative."""
     if isinstance(atom, Symbol):
         return known.get(atom.name, (0, None))
-    parts = [a.bounds(known) for a in atom.args]
-    if any(p is None for p in parts):
-        return None
-    first, second = parts[0], parts[-1]
-    assert first is not None and second is not None
-    if atom.function == "floordiv":
-        if second[0] <= 0:
-            return None
-        low = first[0] // (second[1] if second[1] is not None and first[0] >= 0 else second[0])
-        low = 0 if second[1] is None and first[0] >= 0 else low
-        return low, None if first[1] is None else first[1] // second[0]
-    if atom.function == "mod":
-        return (0, None if second[1] is None else second[1] - 1) if second[0] > 0 else None
-    lows = [p[0] for p in parts if p is not None]
-    highs = [p[1] for p in parts if p is not None]
+    parts = [_range(a, known) for a in atom.args]
+    lows, highs = [p[0] for p in parts], [p[1] for p in parts]
     if atom.function == "max":
-        bounded = [h for h in highs if h is not None]
-        return max(lows), max(bounded) if len(bounded) == len(highs) else None
-    return min(lows), min((h for h in highs if h is not None), default=None)
+        return max((n for n in lows if n is not None), default=None), _all(max, highs)
+    if atom.function == "min":
+        return _all(min, lows), min((n for n in highs if n is not None), default=None)
+    first, second = parts
+    if second[0] is None or second[0] <= 0:
+        return None, None
+    if atom.function == "mod":
+        return 0, None if second[1] is None else second[1] - 1
+    low = _quotient_end(first[0], second[1] if (first[0] or 0) >= 0 else second[0])
+    return low, _quotient_end(first[1], second[0] if (first[1] or 0) >= 0 else second[1])
+
+
+def _quotient_end(number: int | None, divisor: int | None) -> int | None:
+    """The end of a range of quotients by positive divisors, whose most extreme one may be without limit."""
+    if number is None:
+        return None
+    return (0 if number >= 0 else -1) if divisor is None else number // divisor
+
+
+def _all(choose: Callable[[Iterable[int]], int], ends: list[int | None]) -> int | None:
+    finite = [n for n in ends if n is not None]
+    return choose(finite) if len(finite) == len(ends) else None
 
 
 _BINARY: dict[str, Callable[[IntExpr, IntExpr], IntExpr]] = {

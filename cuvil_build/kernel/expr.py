@@ -113,9 +113,9 @@ UNARY = frozenset(
     "abs acos asin atan ceil cos erf exp floor log neg reciprocal rint round sigmoid sign sin sqrt tan tanh "
     "not isnan bitnot".split()
 )
-BINARY = frozenset("add sub mul div max min mod fmod pow bitand bitor bitxor".split())
+BINARY = frozenset("add sub mul div max min mod fmod pow bitand bitor bitxor shl shr".split())
 """Float `max` and `min` return NaN when either operand is one; `div` of ints truncates as in C; `mod`
-takes the divisor's sign (Python), `fmod` the dividend's (C)."""
+takes the divisor's sign (Python), `fmod` the dividend's (C); `shl` and `shr` by the width or more give 0."""
 COMPARE = frozenset("eq ne lt le gt ge".split())
 LOGIC = frozenset("and or xor".split())
 FUNCTIONS = UNARY | BINARY | COMPARE | LOGIC | {"select"}

@@ -141,6 +141,8 @@ class _Interpreter:
                 _number(i, env) if isinstance(i, IntExpr) else self._value(i, env, mask) for i in expr.index
             ]
             array = self._arrays[expr.buffer.name]
+            if array.dtype != expr.buffer.dtype.numpy:
+                array = array.view(expr.buffer.dtype.numpy)
             found = self._index(expr.buffer, index, env, mask)
             if not array.size:
                 return np.zeros(np.broadcast_shapes(*(i.shape for i in found)), array.dtype)
@@ -210,6 +212,13 @@ def _divide(a: Any, b: Any) -> Any:
     return np.where(b == 0, 0, quotient)
 
 
+def _shifted(shift: Callable[..., Any], a: Any, b: Any) -> Any:
+    """C and numpy leave shifts by the width or more open."""
+    width = np.asarray(a).dtype.itemsize * 8
+    inside = (b >= 0) & (b < width)
+    return np.where(inside, shift(a, np.where(inside, b, 0)), 0)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "acos": _wide(np.arccos),
@@ -246,6 +255,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bitand": np.bitwise_and,
     "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor,
+    "shl": lambda a, b: _shifted(np.left_shift, a, b),
+    "shr": lambda a, b: _shifted(np.right_shift, a, b),
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from cuvil_build.cuir.dtypes import BOOL, DType
+from cuvil_build.cuir.dtypes import BOOL, FLOAT64, DType
 from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum, minimum
 from cuvil_build.errors import InvalidModel
 from cuvil_build.kernel.builder import NestBuilder, View
@@ -14,7 +14,7 @@ from cuvil_build.kernel.expr import Expr
 from cuvil_build.ops.contents import elementwise, is_less, is_true, quotient, truth
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import call, div, mul
-from cuvil_build.ops.shapes import FLOATS, INTS, NUMBERS, broadcast, same_dtype
+from cuvil_build.ops.shapes import FLOATS, INTS, NUMBERS, broadcast, require_attribute, same_dtype
 
 LOGICAL = ("bool",)
 Evaluate = Callable[..., Any]
@@ -78,9 +78,11 @@ def _infer_pow(ctx: InferContext, x: Known, y: Known) -> Known:
 def _lower_pow(build: NestBuilder, x: View, y: View) -> View:
     """Small constant exponents without `pow`: faster, and as exact."""
     if y.constant is not None and y.constant.size == 1:
-        special = _POWERS.get(float(y.constant.reshape(())))
-        if special is not None and (x.dtype.is_float or float(y.constant.reshape(())) >= 0):
+        special = _POWERS.get(float(y.constant.reshape(-1)[0]))
+        if special is not None and (x.dtype.is_float or float(y.constant.reshape(-1)[0]) >= 0):
             return build.map(lambda e, _: special(e), x, y)
+    if y.dtype.is_float and not x.dtype.is_float:
+        return build.cast(build.map("pow", build.cast(x, FLOAT64), build.cast(y, FLOAT64)), x.dtype)
     return build.map("pow", x, build.cast(y, x.dtype))
 
 
@@ -132,9 +134,19 @@ def _differ(ctx: InferContext, a: IntExpr, b: IntExpr) -> IntExpr | None:
     return None if left is None or right is None else truth(left != right)
 
 
+def _infer_shift(ctx: InferContext, a: Known, b: Known, *, direction: str) -> Known:
+    require_attribute(direction in ("LEFT", "RIGHT"), f"direction='{direction}'", "known: LEFT, RIGHT")
+    return Known(same_dtype(a, b), broadcast(ctx, [a.shape, b.shape]))
+
+
+def _lower_shift(build: NestBuilder, a: View, b: View, *, direction: str) -> View:
+    return build.map("shl" if direction == "LEFT" else "shr", a, b)
+
+
 OPS = (
     _row("Add", "add", NUMBERS, evaluate=elementwise(lambda ctx, a, b: a + b)),
     _row("And", "and", LOGICAL, BOOL, elementwise(_both)),
+    Operator("BitShift", _infer_shift, _lower_shift, dtypes=INTS),
     _row("BitwiseAnd", "bitand", INTS),
     _row("BitwiseOr", "bitor", INTS),
     _row("BitwiseXor", "bitxor", INTS),

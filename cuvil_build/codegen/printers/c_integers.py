@@ -29,6 +29,10 @@ def integer_body(function: str, dtype: DType) -> str:
         return f"    return a < 0 ? {negated} : a;\n" if signed else "    return a;\n"
     if function == "sign":
         return f"    return ({kind})((a > 0) - (a < 0));\n" if signed else f"    return ({kind})(a > 0);\n"
+    if function == "shl":
+        return f"    return {_fits(dtype)} ? ({kind})((uint{max(32, dtype.bits)}_t)a << b) : 0;\n"
+    if function == "shr":
+        return f"    return {_fits(dtype)} ? ({kind})(a >> b) : 0;\n"
     if function == "pow":
         return _INTEGER_POWER.format(
             kind=kind,
@@ -40,6 +44,11 @@ def integer_body(function: str, dtype: DType) -> str:
             ),
         )
     raise NotYet(f"'{function}' of {dtype} in C")
+
+
+def _fits(dtype: DType) -> str:
+    """Whether `b` is a shift that C defines."""
+    return f"b < {dtype.bits}" if dtype.kind == "uint" else f"b >= 0 && b < {dtype.bits}"
 
 
 _INTEGER_POWER = """\
