@@ -12,14 +12,14 @@ from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.ops.contents import Contents, array_of
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.shapes import ANY, integers
+from cuvil_build.ops.shapes import ANY, sizes
 
 Value = NDArray[Any]
 DEFAULT = np.zeros(1, dtype=np.float32)
 
 
 def infer(ctx: InferContext, shape: Known, *, value: Value = DEFAULT) -> Known:
-    return Known(DTYPES[value.dtype.name], tuple(integers(shape, "the shape of ConstantOfShape")))
+    return Known(DTYPES[value.dtype.name], tuple(sizes(ctx, shape, "the shape of ConstantOfShape")))
 
 
 def lower(build: NestBuilder, shape: View, *, value: Value = DEFAULT) -> View:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx.defs
@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from cuvil_build.cuir.dims import Canonical, FreeDim, read_dims
 from cuvil_build.cuir.guards import Guard, read_guards
-from cuvil_build.cuir.int_expr import Bounds, IntExpr
+from cuvil_build.cuir.int_expr import Bounds, IntExpr, product
 from cuvil_build.cuir.locations import location_of
 from cuvil_build.cuir.types import dtype_of, set_type, shape_of
 from cuvil_build.errors import (
@@ -23,12 +23,14 @@ from cuvil_build.errors import (
     Internal,
     InvalidModel,
     ManyErrors,
+    NotYet,
     ShapeMismatch,
     UnsupportedAttribute,
     UnsupportedOperator,
     nearest,
 )
 from cuvil_build.ops import catalog
+from cuvil_build.ops.infer_loop import LoopFacts, infer_loop
 from cuvil_build.ops.operator import Infer, Known, Operator
 from cuvil_build.ops.relations import Relations, condition_of, single_content
 
@@ -54,6 +56,27 @@ class LocalDim:
     bounds: Bounds
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredDim:
+    """A symbol that data decides when the module runs."""
+
+    name: str
+    low: int
+    high: IntExpr | None
+    """The most that it can be, over symbols that are known before it; None: no limit is known."""
+    what: str
+    """In the model's words, for errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadElements:
+    """A small integer value whose elements are read when it is computed: they decide shapes."""
+
+    dims: tuple[MeasuredDim, ...]
+    """By row-major position."""
+    contents: np.ndarray[Any, Any]
+
+
 @dataclass(slots=True)
 class Inference:
     """What is known of a model's values; of function bodies, as the first call has them."""
@@ -65,6 +88,11 @@ class Inference:
     """By `If` node."""
     decided: dict[ir.Node, str] = field(default_factory=dict)
     """`If` nodes whose branch is known: the name of its attribute."""
+    read: dict[ir.Value, ReadElements] = field(default_factory=dict)
+    """Values whose elements decide shapes, and are known only when the module runs."""
+    measured: dict[ir.Node, tuple[MeasuredDim, ...]] = field(default_factory=dict)
+    """Dims of results that the node's `measure` computes."""
+    loops: dict[ir.Node, LoopFacts] = field(default_factory=dict)
     bounds: dict[str, Bounds] = field(default_factory=dict)
     """Of every symbol, free and local."""
     errors: list[CuvilError] = field(default_factory=list)
@@ -73,8 +101,34 @@ class Inference:
     def of(self, value: ir.Value) -> Known:
         return self.known[value]
 
+    def operand(self, value: ir.Value) -> Known:
+        """The value as its readers know it: with elements that are read when the module runs."""
+        known = self.find_operand(value)
+        assert known is not None
+        return known
+
+    def find_operand(self, value: ir.Value) -> Known | None:
+        known, read = self.known.get(value), self.read.get(value)
+        return known if known is None or read is None else replace(known, contents=read.contents)
+
 
 Find = Callable[[str, str], Operator | None]
+
+
+class Rewritable(Protocol):
+    """An inference that a rewriting may add nodes to."""
+
+    @property
+    def result(self) -> Inference: ...
+
+    def node(self, node: ir.Node) -> None: ...
+
+    def initializer(self, value: ir.Value) -> None: ...
+
+
+Rewriting = Callable[[ir.Node, Rewritable], Sequence[ir.Value] | None]
+"""Sees each node before it is inferred, with all of its operands known. It may put others in its place, which
+it has inferred itself; None: it left the node as it was."""
 
 
 def infer_model(
@@ -84,13 +138,14 @@ def infer_model(
     keep_going: bool = False,
     choices: Mapping[ir.Node, str] | None = None,
     find: Find = catalog.find,
+    rewrite: Rewriting | None = None,
 ) -> Inference:
     """Everything known of a model. `annotate` writes dtypes and shapes to its values.
 
     `keep_going` collects errors instead of raising the first; `choices` says which branch to take of an
     `If` that is not decided otherwise, and leaves the guard that this needs.
     """
-    walk = _Walk(model, read_dims(model), keep_going, choices or {}, find)
+    walk = _Walk(model, read_dims(model), keep_going, choices or {}, find, rewrite)
     walk.graph(model.graph)
     if annotate:
         annotate_types(walk.result)
@@ -151,12 +206,17 @@ class _Walk:
         keep_going: bool,
         choices: Mapping[ir.Node, str],
         find: Find,
+        rewrite: Rewriting | None = None,
     ) -> None:
         self.model = model
         self.keep_going = keep_going
         self.choices = choices
         self.find = find
+        self.rewrite = rewrite
         self.result = Inference(bounds={name: dim.bounds for name, dim in dims.items()})
+        self.formals: dict[ir.Value, ir.Value] = {}
+        """Inputs of the function bodies that are being inferred, with what the call gives for them."""
+        self.callers: list[tuple[Inference, dict[ir.Value, ir.Value]]] = []
         self.relations = Relations(Canonical(dims), self.result.bounds)
 
     def graph(self, graph: ir.Graph) -> None:
@@ -195,20 +255,33 @@ class _Walk:
             return
         if missing:
             raise Internal(f"nothing is known of '{missing[0].name}'")
-        context = _Context(self.relations, node)
+        if self.rewrite is not None and self.rewrite(node, self) is not None:
+            return
+        context = _Context(self.relations, node, self.symbol)
         for guard in read_guards(node):
             context.guard(guard)
         if (node.domain, node.op_type) == ("", "If"):
             outputs = self.branch(node, context)
+        elif (node.domain, node.op_type) == ("", "Loop"):
+            outputs = infer_loop(self, node)
         elif node.op_identifier() in self.model.functions:
             outputs = self.call(self.model.functions[node.op_identifier()], node, context)
         else:
             outputs = self.operator(node, context)
-        if context.guards:
-            self.result.guards[node] = tuple(context.guards)
+        self.note(node, context)
         for value, known in zip(node.outputs, outputs):
             if value.name and known is not None:
                 self.result.known[value] = self.tidy(known)
+                self.result.read.pop(value, None)
+
+    def note(self, node: ir.Node, context: _Context) -> None:
+        """What the node's context has gathered; a loop's body is inferred more than once."""
+        self.result.guards.pop(node, None)
+        self.result.measured.pop(node, None)
+        if context.guards:
+            self.result.guards[node] = tuple(context.guards)
+        if context.dims:
+            self.result.measured[node] = tuple(context.dims)
 
     def tidy(self, known: Known) -> Known:
         shape = tuple(map(self.relations.canonical, known.shape))
@@ -225,11 +298,14 @@ class _Walk:
         if (node.domain, node.op_type) == ("", "Constant"):
             return [_constant(node)]
         operator = self.find(node.domain, node.op_type)
-        if operator is None:
+        if operator is None or operator.infer is None:
             raise unsupported_operator(node.domain, node.op_type)
-        inputs = [None if v is None else self.result.known[v] for v in node.inputs]
+        inputs = [None if v is None else self.result.operand(v) for v in node.inputs]
+        for index in operator.shape_operands:
+            if index < len(inputs):
+                inputs[index] = self.with_elements(node.inputs[index])
         attributes = attributes_of(node)
-        _check_call(operator.infer, node, len(inputs), attributes)
+        check_call(operator.infer, node, len(inputs), attributes)
         answer = operator.infer(context, *inputs, **attributes)
         outputs = list(answer) if isinstance(answer, tuple) else [answer]
         if len(outputs) < sum(1 for v in node.outputs if v.name):
@@ -259,6 +335,62 @@ class _Walk:
             return output
         return replace(output, contents=np.asarray(contents, dtype=object))
 
+    # What data decides ----------------------------------------------------------------------------
+
+    def with_elements(self, value: ir.Value | None) -> Known | None:
+        """A shape operand: where its integers aren't known, they are symbols that the run reads."""
+        if value is None:
+            return None
+        known = self.result.operand(value)
+        if known.contents is not None or known.constant is not None or known.dtype.is_float:
+            return known
+        count = product(known.shape)
+        if not count.is_static or count.value > MAX_CONTENTS:
+            return known
+        self.result.read[value] = self.read_elements(value, known)
+        return self.result.operand(value)
+
+    def read_elements(self, value: ir.Value, known: Known) -> ReadElements:
+        if value in self.formals:
+            actual = self.formals[value]
+            return self.outer_read(value, actual)
+        producer = value.producer()
+        if producer is not None and isinstance(producer.graph, ir.Function):
+            raise NotYet(f"a fused region that reads shapes from '{value.name}', which it computes itself")
+        shape = tuple(d.value for d in known.shape)
+        dims: list[MeasuredDim] = []
+        contents = np.empty(shape, dtype=object)
+        bits = known.dtype.bits - (known.dtype.kind == "int")
+        lowest = 0 if known.dtype.kind != "int" else -(1 << min(bits, 62))
+        highest = None if bits > 32 else (1 << bits) - 1
+        for index in np.ndindex(*shape):
+            label = f"{value.name}[{', '.join(map(str, index))}]" if shape else f"{value.name}"
+            name = self.symbol("_".join([value.name or "value", *map(str, index)]), (lowest, highest))
+            high = None if highest is None else IntExpr.of(highest)
+            dims.append(MeasuredDim(name, lowest, high, f"'{label}'"))
+            contents[index] = IntExpr.of(name)
+        return ReadElements(tuple(dims), contents)
+
+    def outer_read(self, formal: ir.Value, actual: ir.Value) -> ReadElements:
+        """The operand of a call: its elements are read where the caller computes it."""
+        outer, formals = self.callers.pop()
+        inner, own = self.result, self.formals
+        self.result, self.formals = outer, formals
+        try:
+            known = self.with_elements(actual)
+        finally:
+            self.callers.append((outer, formals))
+            self.result, self.formals = inner, own
+        assert known is not None and known.contents is not None
+        return ReadElements((), known.contents)
+
+    def symbol(self, name: str, bounds: Bounds) -> str:
+        """A new symbol."""
+        name = f"_{name}" if re.fullmatch(r"(d|at)\d+", name) else name  # kernels' and the arena's own
+        found = _fresh(re.sub(r"\W", "_", name, flags=re.ASCII), self.result.bounds)
+        self.result.bounds[found] = bounds
+        return found
+
     # Functions ------------------------------------------------------------------------------------
 
     def call(self, function: ir.Function, node: ir.Node, context: _Context) -> Sequence[Known | None]:
@@ -269,14 +401,17 @@ class _Walk:
             )
         outer = self.result
         inner = Inference(bounds=outer.bounds)
+        formals: dict[ir.Value, ir.Value] = {}
         for formal, actual in zip(function.inputs, node.inputs):
             if actual is not None:
-                inner.known[formal] = outer.known[actual]
-        self.result = inner
+                inner.known[formal] = outer.operand(actual)
+                formals[formal] = actual
+        self.callers.append((outer, self.formals))
+        self.result, self.formals = inner, formals
         try:
             self.graph(function.graph)
         finally:
-            self.result = outer
+            self.result, self.formals = self.callers.pop()
         outer.errors += inner.errors
         for guards in inner.guards.values():
             context.guards += guards
@@ -343,17 +478,15 @@ class _Walk:
         """The common dim of two branches: a new symbol where they differ."""
         if one == other:
             return one
-        plain = re.sub(r"\W", "_", value.name or "value")
-        name = _fresh(f"{plain}_{axis}", self.result.bounds)
         (one_low, one_high), (other_low, other_high) = map(self.relations.bounds, (one, other))
         high = None if one_high is None or other_high is None else max(one_high, other_high)
-        self.result.bounds[name] = (max(min(one_low, other_low), 0), high)
+        name = self.symbol(f"{value.name or 'value'}_{axis}", (max(min(one_low, other_low), 0), high))
         local.append(LocalDim(name, one, other, self.result.bounds[name]))
         return IntExpr.of(name)
 
     def truth(self, value: ir.Value) -> tuple[bool | None, tuple[Guard | None, Guard | None]]:
         """Whether a condition holds for all sizes; else the guards under which it does, and does not."""
-        known = self.result.known[value]
+        known = self.result.operand(value)
         if known.constant is not None and known.constant.size == 1:
             return bool(known.constant.reshape(())), (None, None)
         content = single_content(known)
@@ -375,10 +508,12 @@ class _Walk:
 class _Context:
     """What one node's `infer` may ask."""
 
-    def __init__(self, relations: Relations, node: ir.Node) -> None:
+    def __init__(self, relations: Relations, node: ir.Node, symbol: Callable[[str, Bounds], str]) -> None:
         self._relations = relations
         self._node = node
+        self._symbol = symbol
         self.guards: list[Guard] = []
+        self.dims: list[MeasuredDim] = []
 
     @property
     def output_count(self) -> int:
@@ -407,6 +542,12 @@ class _Context:
 
     def bounds(self, expr: IntExpr) -> Bounds:
         return self._relations.bounds(expr)
+
+    def measured(self, what: str, low: int = 0, high: IntExpr | None = None) -> IntExpr:
+        limit = None if high is None else self._relations.bounds(high)[1]
+        name = self._symbol(f"{self._node.outputs[0].name or 'value'}_{len(self.dims)}", (low, limit))
+        self.dims.append(MeasuredDim(name, low, high, f"{what} of node '{self._node.name}'"))
+        return IntExpr.of(name)
 
     def guard(self, guard: Guard) -> None:
         fact = (guard.left, guard.relation, guard.right)
@@ -453,7 +594,7 @@ def unsupported_operator(domain: str, op_type: str) -> UnsupportedOperator:
     if onnx.defs.has(op_type, domain):
         hint = "no kernel computes it yet: cut it off with 'outputs', or write it with other operators"
     else:
-        names = [name for known, name in catalog.operators() if known == domain]
+        names = [name for known, name in catalog.operators() if known == domain and name != op_type]
         hint = nearest(op_type, names) or "ONNX does not define it: export without custom operators"
     return UnsupportedOperator(f"operator {full} is not supported", hint=hint)
 
@@ -470,7 +611,7 @@ def _signature(infer: Infer) -> tuple[int | None, frozenset[str] | None]:
     return None if open_count else len(positional), None if open_names else frozenset(names)
 
 
-def _check_call(infer: Infer, node: ir.Node, count: int, attributes: Mapping[str, Any]) -> None:
+def check_call(infer: Infer, node: ir.Node, count: int, attributes: Mapping[str, Any]) -> None:
     most, names = _signature(infer)
     if most is not None and count > most:
         raise InvalidModel(f"{node.op_type} has {count} operands, at most {most} are defined")

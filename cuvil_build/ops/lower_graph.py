@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from cuvil_build.cuir.dims import read_dims
+from cuvil_build.cuir.dtypes import INT64
+from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum
 from cuvil_build.cuir.locations import location_of, source_nodes
 from cuvil_build.cuir.weights import digest_of
 from cuvil_build.errors import CuvilError
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.ops.infer import Inference, attributes_of
+from cuvil_build.ops.infer import Inference, MeasuredDim, attributes_of
 from cuvil_build.ops.lowered_graph import (
     AliasItem,
     Body,
@@ -22,7 +24,12 @@ from cuvil_build.ops.lowered_graph import (
     GraphValue,
     GuardItem,
     Item,
+    LoopDim,
+    LoopItem,
+    LoopState,
     LoweredGraph,
+    Measured,
+    MeasureItem,
     RegionItem,
 )
 from cuvil_build.ops.lowering import RegionNode, lower_region
@@ -31,6 +38,9 @@ from cuvil_build.ops.operator import Known
 
 ALIASES = frozenset("Dropout Flatten Identity Reshape Squeeze Unsqueeze".split())
 """Operators whose result is their operand's memory under another shape, where that is row-major."""
+
+LOWEST = -(1 << 62)
+"""No number of a model is lower: where nothing is known, a symbol has no lower limit."""
 
 Order = Callable[[ir.Value, int], tuple[int, ...]]
 
@@ -42,7 +52,23 @@ def lower_graph(model: ir.Model, inference: Inference, order_of: Order) -> Lower
     for value in (*model.graph.inputs, *model.graph.outputs):
         walk.value(value)
     return LoweredGraph(
-        walk.values, tuple(_name(v) for v in model.graph.inputs), body, dict(sorted(read_dims(model).items()))
+        walk.values,
+        tuple(_name(v) for v in model.graph.inputs),
+        body,
+        dict(sorted(read_dims(model).items())),
+        walk.limits,
+        walk.lows,
+    )
+
+
+def _row(node: ir.Node) -> RegionNode:
+    return RegionNode(
+        node.name or node.op_type,
+        node.op_type,
+        tuple("" if v is None else _name(v) for v in node.inputs),
+        tuple(v.name or "" for v in node.outputs),
+        attributes_of(node),
+        "" if node.domain == "ai.onnx" else node.domain,
     )
 
 
@@ -58,6 +84,8 @@ class _Walk:
     order_of: Order
     needed: set[ir.Node]
     values: dict[str, GraphValue] = field(default_factory=dict)
+    limits: dict[str, IntExpr | None] = field(default_factory=dict)
+    lows: dict[str, IntExpr] = field(default_factory=dict)
     _regions: dict[tuple[object, ...], LoweredRegion] = field(default_factory=dict)
 
     def value(self, value: ir.Value) -> str:
@@ -71,13 +99,14 @@ class _Walk:
         return name
 
     def body(self, graph: ir.Graph, path: str) -> Body:
-        items: list[Item] = []
+        items: list[Item] = [item for value in graph.inputs for item in self.readings(value)]
         for number, node in enumerate(graph):
             if node in self.needed:
                 try:
-                    items.append(self.node(node, f"{path}{number}"))
+                    items += self.node(node, f"{path}{number}")
                 except CuvilError as error:
                     raise error.at(location_of(node)) from None
+                items += [item for value in node.outputs for item in self.readings(value)]
             elif self.inference.guards.get(node):
                 items.append(GuardItem(self.guards(node)))
         for value in graph.outputs:
@@ -89,21 +118,134 @@ class _Walk:
             GraphGuard(g.left, g.relation, g.right, g.message) for g in self.inference.guards.get(node, ())
         )
 
-    def node(self, node: ir.Node, place: str) -> Item:
-        if node.domain == "" and node.op_type == "If":
-            return self.branch(node, place)
-        if self.is_alias(node):
+    def node(self, node: ir.Node, place: str) -> Iterator[Item]:
+        if (node.domain, node.op_type) == ("", "If"):
+            yield self.branch(node, place)
+        elif (node.domain, node.op_type) == ("", "Loop"):
+            yield from self.loop(node, place)
+        elif self.is_alias(node):
             assert node.inputs[0] is not None
-            return AliasItem(self.value(node.inputs[0]), self.value(node.outputs[0]), self.guards(node))
-        return self.region(node, place)
+            yield AliasItem(self.value(node.inputs[0]), self.value(node.outputs[0]), self.guards(node))
+        else:
+            yield from self.measure(node, place)
+            yield self.region(node, place)
 
     def is_alias(self, node: ir.Node) -> bool:
         if node.domain != "" or node.op_type not in ALIASES or node.inputs[0] is None:
             return False
+        if self.is_inlined(node.inputs[0]):
+            return False  # shape arithmetic has no memory
         source, result = (self.values[self.value(v)] for v in (node.inputs[0], node.outputs[0]))
         return (source.is_row_major and result.is_row_major) or (
             source.shape == result.shape and source.order == result.order
         )
+
+    # Numbers that data decides -------------------------------------------------------------------
+
+    def symbol(self, name: str, low: IntExpr | None, high: IntExpr | None) -> None:
+        self.limits[name] = high
+        if low is not None:
+            self.lows[name] = low
+
+    def measured(self, dim: MeasuredDim, element: int) -> Measured:
+        self.symbol(dim.name, IntExpr.of(dim.low) if dim.low > LOWEST else None, dim.high)
+        return Measured(dim.name, element, dim.low, dim.high, dim.what)
+
+    def readings(self, value: ir.Value) -> Iterator[Item]:
+        """What is read of a value as soon as it is there."""
+        read = self.inference.read.get(value)
+        if read is not None and read.dims:
+            dims = tuple(self.measured(dim, n) for n, dim in enumerate(read.dims))
+            yield MeasureItem(self.value(value), dims)
+
+    def measure(self, node: ir.Node, place: str) -> Iterator[Item]:
+        """The numbers that the node's own kernels need before they run: a region of its own."""
+        dims = self.inference.measured.get(node, ())
+        if not dims:
+            return
+        names = [f"{_name(node.outputs[0])}#{n}" for n in range(len(dims))]
+        for name in names:
+            self.values[name] = GraphValue(name, INT64, (), ())
+        operands = self.operands([node], list(dict.fromkeys(v for v in node.inputs if v is not None)))
+        known = self.known_values([node], {}) | dict.fromkeys(names, Known(INT64, ()))
+        inputs = [(_name(v), self.buffer(v, f"x{i}", INPUT)) for i, v in enumerate(operands)]
+        outputs = [(name, Buffer(f"y{i}", INT64, (), (), OUTPUT)) for i, name in enumerate(names)]
+        row = replace(_row(node), outputs=tuple(names), measures=True)
+        region = lower_region([row], known, inputs, outputs, self.inference.bounds)
+        yield RegionItem(
+            f"{place}/measure",
+            region,
+            tuple(self.value(v) for v in operands),
+            tuple(names),
+            tuple(source_nodes(node)) or (node.name or node.op_type,),
+            self.guards(node),
+        )
+        for name, dim in zip(names, dims):
+            yield MeasureItem(name, (self.measured(dim, 0),))
+
+    # Loops ---------------------------------------------------------------------------------------
+
+    def loop(self, node: ir.Node, place: str) -> Iterator[Item]:
+        facts = self.inference.loops[node]
+        body = node.attributes["body"].as_graph()
+        most = None if facts.trips is None else facts.trips
+        self.symbol(facts.iteration, ZERO, None if most is None else most - 1)
+        self.symbol(facts.count, ZERO, most)
+        for dim in facts.dims:
+            self.symbol(dim.name, ZERO, None)
+        states: list[LoopState] = []
+        carried: list[ir.Value] = []
+        after: list[Item] = []
+        for n, same in enumerate(facts.same):
+            initial, formal, result = node.inputs[2 + n], body.inputs[2 + n], node.outputs[n]
+            assert initial is not None
+            is_inlined = self.is_inlined(initial)
+            if same and not is_inlined:
+                yield AliasItem(self.value(initial), self.value(formal))
+                after.append(AliasItem(self.value(initial), self.value(result)))
+            elif same:
+                after.append(self.written(initial, _name(result), f"{place}/result{n}"))
+                self.value(result)
+            else:
+                start = self.value(initial)
+                if is_inlined and self.inference.known[initial].constant is None:
+                    start = f"{start}#{place}"
+                    yield self.written(initial, start, f"{place}/initial{n}")
+                states.append(LoopState(start, self.value(formal), self.value(result)))
+                carried.append(body.outputs[1 + n])
+        inner = self.body(body, f"{place}/body/")
+        scanned = body.outputs[1 + len(facts.same) :]
+        condition = node.inputs[1] if len(node.inputs) > 1 else None
+        outputs = [self.value(v) for v in (body.outputs[0], *carried, *scanned)]
+        if body.inputs[0] in body.outputs:
+            number = f"{_name(body.inputs[0])}#{place}"
+            written = self.written(body.inputs[0], number, f"{place}/number")
+            inner = Body((written, *inner.items), inner.outputs)
+            outputs = [number if v == _name(body.inputs[0]) else v for v in outputs]
+        yield LoopItem(
+            place,
+            facts.trips,
+            "" if condition is None or facts.starts else self.value(condition),
+            Body(inner.items, tuple(outputs)),
+            facts.iteration,
+            facts.count,
+            tuple(states),
+            tuple(self.value(v) for v in node.outputs[len(facts.same) :]),
+            tuple(LoopDim(dim.name, dim.initial, dim.next) for dim in facts.dims),
+            self.guards(node),
+        )
+        yield from after
+
+    def written(self, source: ir.Value, name: str, place: str) -> RegionItem:
+        """Shape arithmetic, or a scalar, as a value in memory."""
+        known = self.inference.operand(source)
+        order = tuple(range(known.rank))
+        self.values.setdefault(name, GraphValue(name, known.dtype, known.shape, order))
+        row = RegionNode(_name(source), "Identity", (_name(source),), (name,), {})
+        facts = {_name(source): known, name: Known(known.dtype, known.shape)}
+        target = Buffer("y0", known.dtype, known.shape, order, OUTPUT)
+        region = lower_region([row], facts, [], [(name, target)], self.inference.bounds)
+        return RegionItem(place, region, (), (name,), (_name(source),))
 
     # Branches ------------------------------------------------------------------------------------
 
@@ -111,6 +253,8 @@ class _Walk:
         assert node.inputs[0] is not None
         then_graph = node.attributes["then_branch"].as_graph()
         else_graph = node.attributes["else_branch"].as_graph()
+        for dim in self.inference.local_dims.get(node, ()):
+            self.symbol(dim.name, ZERO, maximum(dim.then_value, dim.else_value))
         local = tuple(
             (dim.name, dim.then_value, dim.else_value) for dim in self.inference.local_dims.get(node, ())
         )
@@ -132,12 +276,11 @@ class _Walk:
         formals = list(function.inputs) if function is not None else [v for v in node.inputs if v is not None]
         formals = list(dict.fromkeys(formals))
         actuals = list(node.inputs) if function is not None else formals
-        used = {v for n in nodes if n in self.needed or function is None for v in n.inputs if v is not None}
-        operands = [(f, a) for f, a in zip(formals, actuals) if a is not None and f in used]
-        operands = [(f, a) for f, a in operands if not self.is_inlined(a)]
+        kept = set(self.operands(nodes, formals, dict(zip(formals, actuals)), function is None))
+        operands = [(f, a) for f, a in zip(formals, actuals) if a is not None and f in kept]
         results = list(function.outputs) if function is not None else list(node.outputs)
         stored = [(f, a) for f, a in zip(results, node.outputs) if a.name and self.is_stored(a)]
-        known = self.known_values(nodes, zip(formals, actuals))
+        known = self.known_values(nodes, dict(zip(formals, actuals)))
         inputs = [(_name(f), self.buffer(a, f"x{i}", INPUT)) for i, (f, a) in enumerate(operands)]
         outputs = [(_name(f), self.buffer(a, f"y{i}", OUTPUT)) for i, (f, a) in enumerate(stored)]
         region = self.lowered(nodes, known, inputs, outputs)
@@ -157,37 +300,41 @@ class _Walk:
         inputs: list[tuple[str, Buffer]],
         outputs: list[tuple[str, Buffer]],
     ) -> LoweredRegion:
-        rows = [
-            RegionNode(
-                n.name or n.op_type,
-                n.op_type,
-                tuple("" if v is None else _name(v) for v in n.inputs),
-                tuple(v.name or "" for v in n.outputs),
-                attributes_of(n),
-                "" if n.domain == "ai.onnx" else n.domain,
-            )
-            for n in nodes
-        ]
-        return lower_region(rows, known, inputs, outputs, self.inference.bounds)
+        return lower_region([_row(n) for n in nodes], known, inputs, outputs, self.inference.bounds)
+
+    def operands(
+        self,
+        nodes: Sequence[ir.Node],
+        formals: Sequence[ir.Value],
+        actuals: Mapping[ir.Value, ir.Value | None] | None = None,
+        every: bool = True,
+    ) -> list[ir.Value]:
+        """The formals that a region over the nodes reads from memory."""
+        used = {v for n in nodes if every or n in self.needed for v in n.inputs if v is not None}
+        bound = {f: (actuals or {}).get(f, f) for f in formals if f in used}
+        return [f for f, a in bound.items() if a is not None and not self.is_inlined(a)]
 
     def is_inlined(self, value: ir.Value) -> bool:
         """Scalars known at build time and shape arithmetic are written into kernels."""
         known = self.inference.known[value]
         if known.constant is not None:
             return known.constant.size == 1
-        return known.contents is not None and not value.is_graph_input()
+        is_port = value.is_graph_input() and value.graph is self.model.graph
+        return known.contents is not None and not is_port
 
     def is_stored(self, value: ir.Value) -> bool:
         """Results that nobody reads are still written when an operator can't leave them out."""
         return bool(value.uses()) or value.is_graph_output() or value.index() == 0
 
     def known_values(
-        self, nodes: Sequence[ir.Node], binding: zip[tuple[ir.Value, ir.Value | None]]
+        self, nodes: Sequence[ir.Node], binding: Mapping[ir.Value, ir.Value | None]
     ) -> dict[str, Known]:
         """Of the region's values by the names that its nodes use."""
-        actual = {f: a for f, a in binding if a is not None}
-        values = {v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None and v.name}
-        return {_name(v): self.inference.known[actual.get(v, v)] for v in values}
+        actual = {f: a for f, a in binding.items() if a is not None}
+        made = {v for n in nodes for v in n.outputs}
+        read = {v for n in nodes for v in n.inputs if v is not None and v.name} - made
+        found = {_name(v): self.inference.operand(actual.get(v, v)) for v in read}
+        return found | {_name(v): self.inference.known[actual.get(v, v)] for v in made if v.name}
 
     def buffer(self, value: ir.Value, name: str, role: str) -> Buffer:
         known = self.inference.known[value]

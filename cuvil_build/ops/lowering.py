@@ -31,6 +31,8 @@ class RegionNode:
     attributes: Mapping[str, Any]
     """Plain Python values; subgraphs are left out."""
     domain: str = ""
+    measures: bool = False
+    """Only the numbers that the operator's `measure` computes: they are the outputs."""
 
 
 def lower_region(
@@ -50,7 +52,7 @@ def lower_region(
             if name and name not in views:
                 views[name] = _known_view(name, known[name])
         try:
-            results = _lower_node(build, node, views, known)
+            results = _lower_node(build, node, views, known, targets)
         except CuvilError as error:
             raise error.at(Loc(node=f"node '{node.name}' ({node.op_type})")) from None
         for name, view in zip(node.outputs, results):
@@ -59,24 +61,37 @@ def lower_region(
     if targets:
         raise Internal(f"no node of the region makes {', '.join(sorted(targets))}")
     return LoweredRegion(
-        tuple(b for _, b in inputs), tuple(b for _, b in outputs), tuple(build.inner), tuple(build.nests)
+        (*(b for _, b in inputs), *(b for b, _ in build.constants)),
+        tuple(b for _, b in outputs),
+        tuple(build.inner),
+        tuple(build.nests),
+        tuple(array for _, array in build.constants),
     )
 
 
 def _lower_node(
-    build: NestBuilder, node: RegionNode, views: Mapping[str, View], known: Mapping[str, Known]
+    build: NestBuilder,
+    node: RegionNode,
+    views: Mapping[str, View],
+    known: Mapping[str, Known],
+    targets: Mapping[str, Buffer],
 ) -> Sequence[View]:
     results = [known[name] if name else None for name in node.outputs]
-    build.start(node.name, [(k.dtype, k.shape) for k in results if k is not None])
+    build.start(
+        node.name,
+        [(k.dtype, k.shape) for k in results if k is not None],
+        [targets.get(name) for name in node.outputs],
+    )
     folded = [_folded(k) for k in results]
     if all(view is not None for view, k in zip(folded, results) if k is not None):
         return [view for view in folded if view is not None]
     operator = find(node.domain, node.op_type)
-    if operator is None or operator.lower is None:
+    lower = None if operator is None else operator.measure if node.measures else operator.lower
+    if operator is None or lower is None:
         raise UnsupportedOperator(f"'{node.op_type}' can't be part of a kernel")
     operands = [views[name] if name else None for name in node.inputs]
     _check_dtype(operator, operands)
-    made = operator.lower(build, *operands, **node.attributes)
+    made = lower(build, *operands, **node.attributes)
     made = made if isinstance(made, tuple) else (made,)
     if len(made) < len([k for k in results if k is not None]):
         raise NotYet(f"only the first {len(made)} of the outputs of '{node.op_type}' can be computed")
@@ -93,7 +108,8 @@ def _check_dtype(operator: Operator, operands: Sequence[View | None]) -> None:
 
 
 def _stored(build: NestBuilder, view: View, target: Buffer) -> View:
-    build.store(view, target)
+    if view.buffer != target:
+        build.store(view, target)
     return of_buffer(target, view.contents)
 
 

@@ -26,7 +26,8 @@ def needed_nodes(model: ir.Model, inference: Inference) -> set[ir.Node]:
     """Nodes, of all levels, whose values some kernel or output reads; the rest only computes shapes."""
     needed: set[ir.Node] = set()
     seen: set[ir.Value] = set()
-    waiting = list(model.graph.outputs)
+    waiting = [*model.graph.outputs, *inference.read]
+    waiting += [node.outputs[0] for node in (*inference.measured, *inference.loops) if node.outputs]
     while waiting:
         value = waiting.pop()
         if value in seen:
@@ -48,15 +49,29 @@ def _data_operands(
         return _call_operands(function, node, model, inference, needed)
     if (node.domain, node.op_type) == ("", "If") and node in inference.decided:
         return list(node.attributes[inference.decided[node]].as_graph().outputs)
-    read = [
-        value
-        for index, value in enumerate(node.inputs)
-        if value is not None and not is_shape_operand(node, index, inference.known.get(value))
-    ]
+    if (node.domain, node.op_type) == ("", "Loop"):
+        read = _loop_operands(node, inference)
+    else:
+        read = _plain_operands(node, inference)
     for name in sorted(node.attributes):
         if node.attributes[name].type == ir.AttributeType.GRAPH:
             read += list(node.attributes[name].as_graph().outputs)
     return read
+
+
+def _loop_operands(node: ir.Node, inference: Inference) -> list[ir.Value]:
+    """The trip count is a number by now."""
+    facts = inference.loops[node]
+    condition = [] if facts.starts is not None else [node.inputs[1]]
+    return [value for value in (*condition, *node.inputs[2:]) if value is not None]
+
+
+def _plain_operands(node: ir.Node, inference: Inference) -> list[ir.Value]:
+    return [
+        value
+        for index, value in enumerate(node.inputs)
+        if value is not None and not is_shape_operand(node, index, inference.find_operand(value))
+    ]
 
 
 def _call_operands(

@@ -3,18 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from cuvil_build.cuir.dtypes import INT64
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, exact_divide, product
 from cuvil_build.errors import ShapeMismatch
-from cuvil_build.kernel.builder import NestBuilder, View
-from cuvil_build.kernel.view import reshape
+from cuvil_build.kernel.builder import Index, NestBuilder, View
+from cuvil_build.kernel.expr import Const, Expr
+from cuvil_build.kernel.view import integer, reshape
 from cuvil_build.ops.contents import Contents, array_of
 from cuvil_build.ops.operator import InferContext, Known, Operator
+from cuvil_build.ops.scalar import call, div, maximum, mul, select
 from cuvil_build.ops.shapes import ANY, Shape, integers
 
 
 def infer(ctx: InferContext, x: Known, shape: Known, *, allowzero: int = 0) -> Known:
-    return Known(x.dtype, reshaped(ctx, x.shape, integers(shape, "the shape of Reshape"), allowzero))
+    wanted = integers(shape, "the shape of Reshape")
+    measured = [axis for axis, size in enumerate(wanted) if _is_open(ctx.bounds(size)[0], size)]
+    if not measured:
+        return Known(x.dtype, reshaped(ctx, x.shape, wanted, allowzero))
+    for axis in measured:
+        wanted[axis] = ctx.measured(f"dim {axis} of the shape")
+    dims = [_copied(x.shape, wanted, n) if w == ZERO and not allowzero else w for n, w in enumerate(wanted)]
+    dims = [ctx.measured("the dim of -1") if dim == IntExpr.of(-1) else dim for dim in dims]
+    ctx.require_equal(product(x.shape), product(dims), "elements of Reshape")
+    return Known(x.dtype, tuple(dims))
+
+
+def _is_open(low: int, size: IntExpr) -> bool:
+    """Whether data may say 0 or -1, which stand for other sizes."""
+    return low < 0 and not size.is_static
+
+
+def measure(build: NestBuilder, x: View, shape: View, *, allowzero: int = 0) -> tuple[View, ...]:
+    """The dims that data decides, in order, and then that of a -1 which the model itself states."""
+    wanted = integers(shape, "the shape of Reshape")
+    numbers: list[Expr] = [integer(size, INT64) for size in wanted]
+    copied = [
+        select(call("eq", n, 0), integer(x.shape[axis], INT64), n) if axis < x.rank and not allowzero else n
+        for axis, n in enumerate(numbers)
+    ]
+    rest: Expr = Const(1, INT64)
+    for number in copied:
+        rest = mul(rest, select(call("lt", number, 0), Const(1, INT64), number))
+    total = integer(product(x.shape), INT64)
+    share = select(call("eq", rest, 0), Const(0, INT64), div(total, maximum(rest, 1)))
+    dims = [select(call("lt", number, 0), share, number) for number in copied]
+    axes = [axis for axis, size in enumerate(wanted) if _is_open(_low(build, size), size)]
+    axes += [axis for axis, size in enumerate(wanted) if size == IntExpr.of(-1)]
+    return tuple(build.compute((), INT64, partial(_scalar, dims[axis])) for axis in axes)
+
+
+def _scalar(value: Expr, index: Index) -> Expr:
+    return value
+
+
+def _low(build: NestBuilder, size: IntExpr) -> int:
+    found = build.low(size)
+    return -1 if found is None else found
 
 
 def reshaped(ctx: InferContext, source: Shape, wanted: Sequence[IntExpr], allowzero: int = 0) -> Shape:
@@ -83,4 +129,6 @@ def _shown(wanted: Sequence[IntExpr]) -> str:
     return "[" + ", ".join(map(str, wanted)) + "]"
 
 
-OP = Operator("Reshape", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate, shape_operands=(1,))
+OP = Operator(
+    "Reshape", infer, lower, kind="view", dtypes=ANY, evaluate=evaluate, shape_operands=(1,), measure=measure
+)

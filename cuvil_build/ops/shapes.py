@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cuvil_build.cuir.dtypes import DTYPES, DType
-from cuvil_build.cuir.int_expr import ONE, IntExpr
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, maximum
 from cuvil_build.errors import NotYet, ShapeMismatch, UnsupportedAttribute, UnsupportedDtype
 from cuvil_build.kernel.view import View
 from cuvil_build.ops.operator import InferContext, Known
 
 Shape = tuple[IntExpr, ...]
 
-FLOATS = ("float16", "float32", "float64")
-INTS = tuple(name for name, d in DTYPES.items() if d.kind in ("int", "uint"))
+FLOATS = ("bfloat16", "float16", "float32", "float64")
+INTS = tuple(name for name, d in DTYPES.items() if d.kind in ("int", "uint") and not d.is_stored_only)
 NUMBERS = FLOATS + INTS
 ANY = ("any",)
 
@@ -70,6 +70,18 @@ def integers(operand: Known | View, what: str) -> list[IntExpr]:
     if operand.constant is not None:
         return [IntExpr.of(int(v)) for v in operand.constant.reshape(-1)]
     raise NotYet(f"{what} computed from data; it must be a constant or follow from shapes")
+
+
+def sizes(ctx: InferContext, operand: Known | View, what: str) -> list[IntExpr]:
+    """The elements as dims: those that data decides are checked not to be negative when the module runs."""
+    found: list[IntExpr] = []
+    for size in integers(operand, what):
+        if ctx.bounds(size)[0] >= 0:
+            found.append(size)
+            continue
+        ctx.require_at_most(ZERO, size, what)
+        found.append(maximum(size, 0))
+    return found
 
 
 def static_integers(operand: Known | View, what: str) -> list[int]:

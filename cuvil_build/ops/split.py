@@ -9,18 +9,18 @@ from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.kernel.view import reindex
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.shapes import ANY, integers, normal_axis
+from cuvil_build.ops.shapes import ANY, normal_axis, sizes
 
 
 def infer(
     ctx: InferContext, x: Known, split: Known | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Known, ...]:
     along = normal_axis(axis, x.rank)
-    sizes = _sizes(x.shape[along], split, num_outputs or ctx.output_count)
-    if len(sizes) != ctx.output_count:
-        raise ShapeMismatch(f"Split has {len(sizes)} sizes and {ctx.output_count} outputs")
-    ctx.require_equal(sum(sizes, ZERO), x.shape[along], "sizes of Split")
-    return tuple(Known(x.dtype, (*x.shape[:along], size, *x.shape[along + 1 :])) for size in sizes)
+    lengths = _sizes(ctx, x.shape[along], split, num_outputs or ctx.output_count)
+    if len(lengths) != ctx.output_count:
+        raise ShapeMismatch(f"Split has {len(lengths)} sizes and {ctx.output_count} outputs")
+    ctx.require_equal(sum(lengths, ZERO), x.shape[along], "sizes of Split")
+    return tuple(Known(x.dtype, (*x.shape[:along], size, *x.shape[along + 1 :])) for size in lengths)
 
 
 def lower(
@@ -39,9 +39,9 @@ def _part(x: View, axis: int, start: IntExpr, shape: Sequence[IntExpr]) -> View:
     return reindex(x, shape, lambda index: tuple(i + start if d == axis else i for d, i in enumerate(index)))
 
 
-def _sizes(extent: IntExpr, split: Known | None, count: int) -> list[IntExpr]:
+def _sizes(ctx: InferContext, extent: IntExpr, split: Known | None, count: int) -> list[IntExpr]:
     if split is not None:
-        return integers(split, "sizes of Split")
+        return sizes(ctx, split, "sizes of Split")
     each = ceil_divide(extent, count)
     return [each] * (count - 1) + [extent - each * (count - 1)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
-from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.dtypes import INT64
+from cuvil_build.cuir.int_expr import Bounds, IntExpr
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.interpret import interpret
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.ops.infer import attributes_of, infer_model
+from cuvil_build.ops.infer import Inference, attributes_of, infer_model
 from cuvil_build.ops.lowering import RegionNode, lower_region
 from cuvil_build.ops.operator import Known
 from cuvil_build.reference import run_reference
@@ -89,17 +90,23 @@ def check_one(case: Case, wanted: Sequence[np.ndarray], *, free: bool, tolerance
         dims.setdefault(name, FreeDim(name, DimSpec(0), (f"x{n}", axis)))
     write_dims(model, dims)
     inference = infer_model(model, annotate=False)
+    node = next(iter(model.graph))
+    known = {
+        v.name or "": inference.operand(v) if v in node.inputs else k for v, k in inference.known.items()
+    }
+    for value, read in inference.read.items():
+        elements = operand_arrays(case)[value.name or ""].reshape(-1)
+        sizes |= {dim.name: int(number) for dim, number in zip(read.dims, elements, strict=True)}
+    sizes |= measured_sizes(case, node, inference, known, sizes)
     for guards in inference.guards.values():
         for guard in guards:
             left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
             assert {"==": left == right, "<=": left <= right, "!=": left != right}[guard.relation], guard
-    node = next(iter(model.graph))
-    known = {v.name or "": k for v, k in inference.known.items()}
     for n, want in enumerate(wanted):
         found = known[f"y{n}"]
         assert tuple(d.evaluate(sizes) for d in found.shape) == want.shape, f"{case}: {found.shape}"
         assert found.dtype.name == want.dtype.name, f"{case}: {found.dtype} is not {want.dtype}"
-    region = lower_case(node, known, len(wanted))
+    region = lower_case(node, known, len(wanted), inference.bounds)
     have = run_region(region, operand_arrays(case), sizes)
     for n, (got, want) in enumerate(zip(have, wanted)):
         compare(f"{case} output {n}{' with free dims' if free else ''}", got, want, tolerance)
@@ -135,20 +142,48 @@ def compare(what: str, have: np.ndarray, want: np.ndarray, tolerance: float) -> 
     np.testing.assert_allclose(have, want, rtol=tolerance, atol=tolerance * max(scale, 1e-3), err_msg=what)
 
 
-def lower_case(node: ir.Node, known: Mapping[str, Known], outputs: int) -> LoweredRegion:
-    operands = [v.name or "" if v is not None else "" for v in node.inputs]
-    results = [v.name or "" for v in node.outputs]
-    record = RegionNode(
+def measured_sizes(
+    case: Case, node: ir.Node, inference: Inference, known: Mapping[str, Known], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """The dims that the operator's `measure` computes."""
+    dims = inference.measured.get(node, ())
+    if not dims:
+        return {}
+    names = [f"#{n}" for n in range(len(dims))]
+    inputs = [(name, buffer_of(name, known[name], INPUT)) for name in _operand_names(node)]
+    outputs = [(name, Buffer(f"y{n}", INT64, (), (), OUTPUT)) for n, name in enumerate(names)]
+    facts = {**known, **dict.fromkeys(names, Known(INT64, ()))}
+    row = replace(_row(node), outputs=tuple(names), measures=True)
+    region = lower_region([row], facts, inputs, outputs, inference.bounds)
+    numbers = [int(a) for a in run_region(region, operand_arrays(case), sizes)]
+    for dim, number in zip(dims, numbers):
+        assert dim.low <= number, dim
+        assert dim.high is None or number <= dim.high.evaluate({**sizes}), dim
+    return {dim.name: number for dim, number in zip(dims, numbers)}
+
+
+def _operand_names(node: ir.Node) -> list[str]:
+    return list(dict.fromkeys(v.name or "" for v in node.inputs if v is not None))
+
+
+def _row(node: ir.Node) -> RegionNode:
+    return RegionNode(
         node.name or node.op_type,
         node.op_type,
-        tuple(operands),
-        tuple(results),
+        tuple("" if v is None else v.name or "" for v in node.inputs),
+        tuple(v.name or "" for v in node.outputs),
         attributes_of(node),
         node.domain,
     )
-    inputs = [(name, buffer_of(name, known[name], INPUT)) for name in dict.fromkeys(operands) if name]
+
+
+def lower_case(
+    node: ir.Node, known: Mapping[str, Known], outputs: int, bounds: Mapping[str, Bounds] | None = None
+) -> LoweredRegion:
+    results = [v.name or "" for v in node.outputs]
+    inputs = [(name, buffer_of(name, known[name], INPUT)) for name in _operand_names(node)]
     made = [(name, buffer_of(name, known[name], OUTPUT)) for name in results[:outputs]]
-    return lower_region([record], known, inputs, made)
+    return lower_region([_row(node)], known, inputs, made, bounds)
 
 
 def buffer_of(name: str, known: Known, role: str, order: tuple[int, ...] | None = None) -> Buffer:
