@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from cuvil_build.cuir.dtypes import BOOL, DType
+from numpy.typing import NDArray
+
+from cuvil_build.cuir.dtypes import BOOL, DTYPES, DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, Bounds, Call, IntExpr, product
 from cuvil_build.kernel.draft import PENDING, Draft, Pending, integer_index, loads_with_guard
 from cuvil_build.kernel.expr import (
     COMPARE,
     INNER,
+    INPUT,
     LOGIC,
     TEMP,
     Buffer,
@@ -21,6 +26,8 @@ from cuvil_build.kernel.expr import (
     apply,
 )
 from cuvil_build.kernel.nest import Nest
+from cuvil_build.kernel.routine import Routine
+from cuvil_build.kernel.routine_writer import RoutineWriter
 from cuvil_build.kernel.view import Index, Shape, View, computed, expand, of_buffer
 
 __all__ = ["Index", "NestBuilder", "Result", "Shape", "View"]
@@ -37,10 +44,13 @@ class NestBuilder:
         bounds: Mapping[str, Bounds] | None = None,
         orders: Mapping[int, tuple[int, ...]] | None = None,
     ) -> None:
-        self.nests: list[Nest] = []
+        self.nests: list[Nest | Routine] = []
         self.inner: list[Buffer] = []
         self.results: tuple[Result, ...] = ()
         """Dtypes and shapes of the outputs of the node that is being lowered, as inferred."""
+        self.constants: list[tuple[Buffer, NDArray[Any]]] = []
+        """Tables that operators made, beside the region's own operands."""
+        self._targets: tuple[Buffer | None, ...] = ()
         self._bounds = dict(bounds or {})
         self._orders = dict(orders or {})
         self._pending: dict[str, Pending] = {}
@@ -51,10 +61,12 @@ class NestBuilder:
 
     # What operators ask --------------------------------------------------------------------------
 
-    def start(self, node: str, results: Sequence[Result]) -> None:
-        """The driver's word before each node."""
+    def start(self, node: str, results: Sequence[Result], targets: Sequence[Buffer | None] = ()) -> None:
+        """The driver's word before each node; `targets` are where its outputs must lie in the end, those
+        that nobody names included."""
         self._nodes.append(node)
         self.results = tuple(results)
+        self._targets = tuple(targets)
 
     def low(self, expr: IntExpr) -> int | None:
         """The least value of an expression over sizes, where it is known."""
@@ -201,6 +213,32 @@ class NestBuilder:
         if view.buffer is not None or not self._has_reduction(self._sample(view)):
             return view
         return self.materialise(view)
+
+    def buffer(self, view: View) -> Buffer:
+        """The memory of a view, which is computed now if it lies in none."""
+        lying = self.materialise(view)
+        assert lying.buffer is not None
+        return lying.buffer
+
+    def result(self, number: int, dtype: DType, shape: Sequence[IntExpr]) -> Buffer:
+        """Memory for an output of this node, to be written by a routine: where it must lie in the end."""
+        target = self._targets[number] if number < len(self._targets) else None
+        return target or self.allocate(dtype, shape, range(len(shape)))
+
+    def table(self, array: NDArray[Any]) -> Buffer:
+        """Numbers that become a block of the weights file."""
+        shape = tuple(map(IntExpr.of, array.shape))
+        dtype = DTYPES[array.dtype.name]
+        name = self.fresh("c")
+        buffer = Buffer(name, dtype, shape, tuple(range(array.ndim)), INPUT, constant=True)
+        self.constants.append((buffer, array))
+        return buffer
+
+    def routine(self, anchor: str, extents: Sequence[IntExpr] = ()) -> RoutineWriter:
+        """Statements that run for each point of the extents, for `with`; points are independent."""
+        return RoutineWriter(
+            anchor, extents, lambda r: self.nests.append(replace(r, nodes=self._take_nodes()))
+        )
 
     def store(self, view: View, target: Buffer, offset: Index | None = None) -> None:
         """Nests that write the view to `target`."""

@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load
+from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Local
 from cuvil_build.kernel.intern import Interner
 from cuvil_build.kernel.nest import Axis, Nest, Stage, children
+from cuvil_build.kernel.routine import Routine
 
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    nest: Nest
+    nest: Nest | Routine
     """Without node names; buffers `b0`…, temps `t0`…, axes `i0`…, stage axes `j0`…, dims `d0`…."""
     buffers: tuple[Buffer, ...]
     """What `b0`, `b1`, … stand for."""
@@ -57,7 +58,7 @@ def integers_of(expr: Expr) -> tuple[IntExpr, ...]:
         return (expr.index,)
     if isinstance(expr, Load):
         return tuple(i for i in expr.index if isinstance(i, IntExpr))
-    if isinstance(expr, (Apply, Cast, Const)):
+    if isinstance(expr, (Apply, Cast, Const, Local)):
         return ()
     return tuple(part for condition in expr.conditions for part in condition)
 
@@ -159,8 +160,8 @@ def _digest(nest: Nest, interner: Interner) -> str:
             number = interner.number(expr)
             if number not in seen:
                 seen.add(number)
-                lines.append(f"e{number} = {_expr_text(expr, interner)}")
-        target = f"{_buffer_text(stage.target)}[{', '.join(map(str, stage.index))}]"
+                lines.append(f"e{number} = {expr_text(expr, interner)}")
+        target = f"{buffer_text(stage.target)}[{', '.join(map(str, stage.index))}]"
         lines.append(f"{_axes_text(stage.axes)}: {stage.kind} {target} e{interner.number(stage.value)}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -169,19 +170,21 @@ def _axes_text(axes: Iterable[Axis]) -> str:
     return " ".join(f"{a.name}<{a.extent}" for a in axes)
 
 
-def _buffer_text(buffer: Buffer) -> str:
+def buffer_text(buffer: Buffer) -> str:
     shape = ",".join(map(str, buffer.shape))
     return f"{buffer.name}:{buffer.dtype}({shape}){buffer.order}{buffer.role}{buffer.constant}"
 
 
-def _expr_text(expr: Expr, interner: Interner) -> str:
+def expr_text(expr: Expr, interner: Interner) -> str:
     operands = " ".join(f"e{interner.number(c)}" for c in children(expr))
     own = " ".join(map(str, integers_of(expr)))
     if isinstance(expr, Const):
         return f"const {expr.value!r} {expr.dtype}"
+    if isinstance(expr, Local):
+        return f"local {expr.name} {expr.dtype}"
     if isinstance(expr, Load):
         kinds = "".join("i" if isinstance(i, IntExpr) else "e" for i in expr.index)
-        return f"load {_buffer_text(expr.buffer)} {kinds} {own} | {operands}"
+        return f"load {buffer_text(expr.buffer)} {kinds} {own} | {operands}"
     if isinstance(expr, Apply):
         return f"{expr.function} {operands} {expr.dtype}"
     return f"{type(expr).__name__} {own} | {operands} {expr.dtype}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within
+from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Local, Within
 
 MapInt = Callable[[IntExpr], IntExpr]
 MapBuffer = Callable[[Buffer], Buffer]
@@ -43,7 +43,7 @@ class Interner:
         return found
 
     def _rebuilt(self, expr: Expr, map_int: MapInt, map_buffer: MapBuffer, done: dict[int, Expr]) -> Expr:
-        if isinstance(expr, Const):
+        if isinstance(expr, (Const, Local)):
             return expr
         if isinstance(expr, IndexValue):
             return IndexValue(map_int(expr.index), expr.dtype)
@@ -68,6 +68,8 @@ class Interner:
             return ("const", repr(expr.value), expr.dtype.name)
         if isinstance(expr, IndexValue):
             return ("index", expr.index, expr.dtype.name)
+        if isinstance(expr, Local):
+            return ("local", expr.name, expr.dtype.name)
         if isinstance(expr, Load):
             index = tuple(i if isinstance(i, IntExpr) else self._ids[id(i)] for i in expr.index)
             kinds = tuple(isinstance(i, IntExpr) for i in expr.index)

@@ -18,13 +18,18 @@ from cuvil_build.cuir.int_expr import Call, IntExpr, Symbol
 from cuvil_build.errors import Internal
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads
+from cuvil_build.kernel.routine import Routine
+from cuvil_build.kernel.routine_interpret import interpret_routine
 
 Env = dict[str, Any]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def interpret(nest: Nest, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> None:
-    """Run a nest in place on arrays of its buffers' logical shapes, by buffer name."""
+def interpret(nest: Nest | Routine, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> None:
+    """Run a nest or routine in place on arrays of its buffers' logical shapes, by buffer name."""
+    if isinstance(nest, Routine):
+        interpret_routine(nest, arrays, dims, _FUNCTIONS)
+        return
     _Interpreter(nest, dict(arrays), dims).run()
 
 

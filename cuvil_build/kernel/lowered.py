@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
 
 from cuvil_build.kernel.expr import Buffer
 from cuvil_build.kernel.nest import Nest
@@ -14,8 +17,11 @@ class LoweredRegion:
     """Run the nests one after the other; nothing else computes the region's outputs."""
 
     inputs: tuple[Buffer, ...]
-    """In the order of the region's operands; those that the nests do not read are here too."""
+    """In the order of the region's operands; those that the nests do not read are here too. Then tables that
+    operators made."""
     outputs: tuple[Buffer, ...]
     inner: tuple[Buffer, ...]
     """Needed only while the region runs."""
     nests: tuple[Nest | Routine, ...]
+    tables: tuple[NDArray[Any], ...] = field(default=(), compare=False)
+    """The numbers of the last inputs."""

@@ -275,6 +275,12 @@ class For:
 
 
 @dataclass(frozen=True, slots=True)
+class While:
+    condition: Value
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class If:
     condition: Condition
     then: tuple[Statement, ...]
@@ -315,6 +321,7 @@ Statement = Union[
     StoreLanes,
     Prefetch,
     For,
+    While,
     If,
     Switch,
     CallLocal,
@@ -349,6 +356,8 @@ class Param:
     dtype: DType
     constant: bool
     """Only read."""
+    restrict: bool = False
+    """Nothing that the kernel writes overlaps it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.kernel.program import Declare, Pointer, Program, SetInt, Statement
+from cuvil_build.kernel.program import Assign, Declare, Pointer, Program, SetInt, SetIntFrom, Statement
 
 _NAMES = ("pointer", "base", "otherwise", "array", "function")
 """Fields that refer to something by name."""
@@ -28,7 +28,7 @@ def _kept(statements: Iterable[Statement], used: set[str]) -> tuple[Statement, .
     return tuple(
         _inside(s, used)
         for s in statements
-        if not (isinstance(s, SetInt | Pointer | Declare) and s.name not in used)
+        if not (isinstance(s, SetInt | SetIntFrom | Pointer | Declare | Assign) and s.name not in used)
     )
 
 

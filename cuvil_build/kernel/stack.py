@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cuvil_build.kernel.program import For, If, LocalArray, Program, Statement, Switch
+from cuvil_build.kernel.program import For, If, LocalArray, Program, Statement, Switch, While
 
 _ALIGNMENT = 64
 
@@ -21,7 +21,7 @@ def _bytes(body: Iterable[Statement]) -> int:
         if isinstance(statement, LocalArray):
             nbytes = statement.count * statement.dtype.nbytes
             total += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-        elif isinstance(statement, For):
+        elif isinstance(statement, (For, While)):
             total += _bytes(statement.body)
         elif isinstance(statement, If):
             total += _bytes(statement.then) + _bytes(statement.otherwise)

@@ -40,6 +40,7 @@ from cuvil_build.kernel.program import (
     Value,
     Var,
     VType,
+    While,
 )
 from cuvil_build.kernel.prune import prune
 
@@ -104,7 +105,7 @@ class _Printer:
         self._used = _names_used(program)
         functions = [self._function(f) for f in program.functions]
         lines = [
-            f"    {_pointer_type(p.dtype, p.constant)}{p.name} = buffers[{n}];"
+            f"    {_pointer_type(p.dtype, p.constant, p.restrict)}{p.name} = buffers[{n}];"
             for n, p in enumerate(program.params)
             if p.name in self._used
         ]
@@ -176,6 +177,12 @@ class _Printer:
         pad = "    " * depth
         if isinstance(s, For):
             return self._for(s, depth)
+        if isinstance(s, While):
+            return [
+                f"{pad}while ({_bare(self._values(s.condition))}) {{",
+                *self._block(s.body, depth + 1),
+                f"{pad}}}",
+            ]
         if isinstance(s, If):
             lines = [f"{pad}if ({self._condition(s.condition)}) {{", *self._block(s.then, depth + 1)]
             if s.otherwise:
@@ -292,7 +299,7 @@ class _Printer:
 
     def _condition(self, condition: Condition) -> str:
         if not isinstance(condition, InRange):
-            return self._values(condition.value)
+            return _bare(self._values(condition.value))
         parts: list[str] = []
         for low, index, high in condition.ranges:
             text = self._index.operand(index)
@@ -302,8 +309,18 @@ class _Printer:
         return " && ".join(dict.fromkeys(parts)) or "1"
 
 
-def _pointer_type(dtype: DType, constant: bool) -> str:
-    return f"{'const ' if constant else ''}{dtype.c_type} *const "
+def _bare(text: str) -> str:
+    """Without parentheses around all of it: compilers take `if ((a == b))` for a mistake."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1] if text.startswith("(") else text
+
+
+def _pointer_type(dtype: DType, constant: bool, restrict: bool = False) -> str:
+    return f"{'const ' if constant else ''}{dtype.c_type} *{'restrict ' if restrict else ''}const "
 
 
 def _names_used(program: Program) -> set[str]:
