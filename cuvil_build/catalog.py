@@ -12,7 +12,7 @@ from cuvil_build.errors import NameClash
 
 
 def discover(package: str, attribute: str | tuple[str, ...]) -> dict[str, Any]:
-    """The records of all modules directly in `package`, by their `.name`, sorted.
+    """The records of all modules directly in `package`, by their `.full_name`, or else `.name`, sorted.
 
     A module offers a record or a tuple of records under one of the attributes; a module that has none
     of them (the file that declares the record's class, say) is passed over.
@@ -34,13 +34,14 @@ def _discover(package: str, attributes: tuple[str, ...]) -> tuple[tuple[str, Any
     for module_name in module_names(package):
         module = importlib.import_module(f"{package}.{module_name}")
         for record in _records(module, attributes):
-            if record.name in found:
+            name = getattr(record, "full_name", record.name)
+            if name in found:
                 raise NameClash(
-                    f"'{record.name}' is defined in {origin[record.name]} and in {module.__name__}",
+                    f"'{name}' is defined in {origin[name]} and in {module.__name__}",
                     hint="rename one of them",
                 )
-            found[record.name] = record
-            origin[record.name] = module.__name__
+            found[name] = record
+            origin[name] = module.__name__
     return tuple(sorted(found.items()))
 
 

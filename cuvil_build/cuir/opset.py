@@ -11,7 +11,7 @@ IR_VERSION = 13
 FUSED_DOMAIN = "ai.cuvil.fused"
 """Calls of functions in this domain are fused regions."""
 
-KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
+KNOWN_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "com.microsoft")
 
 
 def is_known_domain(domain: str) -> bool:

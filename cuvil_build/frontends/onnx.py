@@ -33,6 +33,7 @@ from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import Inference, UndecidedRank, infer_model, raise_all, unsupported_operator
 from cuvil_build.ops.support import unsupported_nodes
 from cuvil_build.passes import eliminate_dead
+from cuvil_build.passes.expand_operators import Expander, is_expandable
 from cuvil_build.passes.graph_pass import Rewrite
 from cuvil_build.passes.pipeline import IMPORT, Check, run_passes
 
@@ -124,7 +125,7 @@ def examine_onnx(
         return None, [error]
     errors = unsupported_operators(model)
     try:
-        found = infer_model(model, annotate=False, keep_going=True).errors
+        found = infer_model(model, annotate=False, keep_going=True, rewrite=Expander(model)).errors
         errors += [e for e in found if not isinstance(e, UnsupportedOperator)]
     except UndecidedRank:
         # Which branch fits shows only when everything else has types: the passes below tell.
@@ -172,7 +173,9 @@ def unsupported_operators(model: ir.Model) -> list[CuvilError]:
         unsupported_operator(node.domain, node.op_type).at(location_of(node))
         for graph in graphs_within(model.graph)
         for node in graph
-        if catalog.find(node.domain, node.op_type) is None and node.op_type not in CONTROL_FLOW
+        if catalog.find(node.domain, node.op_type) is None
+        and node.op_type not in CONTROL_FLOW
+        and not is_expandable(node, model)
     ]
 
 

@@ -85,5 +85,9 @@ class Operator:
     tests: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def full_name(self) -> str:
+        return f"{self.domain}.{self.name}" if self.domain else self.name
+
+    @property
     def key(self) -> tuple[str, str]:
         return self.domain, self.name

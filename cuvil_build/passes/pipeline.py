@@ -17,6 +17,7 @@ from cuvil_build.ops.infer import Inference, infer_model
 from cuvil_build.passes.graph_pass import GraphPass, Rewrite
 
 IMPORT: tuple[str, ...] = (
+    "expand-operators",
     "specialise-if",
     "eliminate-identity",
     "fold-constants",

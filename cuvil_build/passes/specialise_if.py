@@ -16,17 +16,18 @@ from cuvil_build.cuir.locations import inherit
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.traverse import graphs_within, subgraphs_of
 from cuvil_build.errors import CuvilError, InvalidModel, UnsupportedOperator
-from cuvil_build.ops.infer import BRANCHES, Inference, UndecidedRank, infer_model
+from cuvil_build.ops.infer import BRANCHES, Inference, Rewriting, UndecidedRank, infer_model
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import can_replace, remove_node, replace_value
 
 MAX_TRIALS = 64
 
 
-def run(model: ir.Model) -> PassResult:
+def run(model: ir.Model, rewrite: Rewriting | None = None) -> PassResult:
+    """`rewrite` is done on the way, where only a taken branch gives types to what follows."""
     if not any(subgraphs_of(node) for graph in graphs_within(model.graph) for node in graph):
         return PassResult(model)
-    inference = _Search(model).solve({})
+    inference = _Search(model, rewrite).solve({})
     namer = Namer(model)
     rewrites: list[Rewrite] = []
     _inline_all(model.graph, inference, namer, rewrites)
@@ -36,8 +37,9 @@ def run(model: ir.Model) -> PassResult:
 class _Search:
     """Tries branches depth first until everything has a type."""
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, rewrite: Rewriting | None) -> None:
         self.model = model
+        self.rewrite = rewrite
         self.trials = 0
 
     def solve(self, choices: Mapping[ir.Node, str]) -> Inference:
@@ -45,7 +47,7 @@ class _Search:
         if self.trials > MAX_TRIALS:
             raise UnsupportedOperator(f"more than {MAX_TRIALS} ways to take the branches of If were tried")
         try:
-            return infer_model(self.model, annotate=False, choices=choices)
+            return infer_model(self.model, annotate=False, choices=choices, rewrite=self.rewrite)
         except UndecidedRank as undecided:
             return self.decide(undecided, choices)
 
