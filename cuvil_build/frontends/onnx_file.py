@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
+from cuvil_build.cuir.external_data import external_bytes, tensor_of
 from cuvil_build.cuir.naming import fresh_name
 from cuvil_build.cuir.weights import INLINE_NBYTES
 from cuvil_build.errors import InvalidModel, Loc, NotYet
@@ -256,13 +257,13 @@ def _take(tensor: TensorProto, name: str, source: SourceModel, folder: Path, lab
     shape = tuple(tensor.dims)
     if tensor.data_location == TensorProto.EXTERNAL:
         data = _external(tensor, nbytes, folder, what, label)
-        _move(tensor, name, _tensor(data, dtype, shape), source)
+        _move(tensor, name, tensor_of(data, dtype, shape), source)
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
         if len(raw) != nbytes:
             raise damaged(label, f"{what} has {len(raw)} bytes, its shape and dtype need {nbytes}")
         if name and nbytes > INLINE_NBYTES:
-            _move(tensor, name, _tensor(np.frombuffer(raw, np.uint8), dtype, shape), source)
+            _move(tensor, name, tensor_of(np.frombuffer(raw, np.uint8), dtype, shape), source)
     else:
         _check_typed(tensor, dtype, count, what, label)
         if name and nbytes > INLINE_NBYTES and dtype.bitwidth >= 8:
@@ -289,44 +290,8 @@ def _move(tensor: TensorProto, name: str, moved: ir.TensorProtocol, source: Sour
     tensor.CopyFrom(empty)
 
 
-def _tensor(data: np.ndarray[Any, Any], dtype: ir.DataType, shape: Sequence[int]) -> ir.TensorProtocol:
-    if dtype.bitwidth < 8:
-        return ir.PackedTensor(data, dtype, shape=ir.Shape(shape))
-    return ir.Tensor(data.view(dtype.numpy()).reshape(shape), dtype=dtype)
-
-
 def _external(tensor: TensorProto, nbytes: int, folder: Path, what: str, label: str) -> np.ndarray[Any, Any]:
-    """The bytes of external data, mapped. They may lie only in the model's own folder."""
-    entries = {e.key: e.value for e in tensor.external_data}
-    location = entries.get("location", "")
-    path = _external_path(location, folder, what, label)
     try:
-        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or nbytes)
-    except ValueError as error:
-        raise damaged(label, f"{what}: offset or length of its external data is no number") from error
-    if length != nbytes:
-        raise damaged(label, f"{what} has {length} bytes of external data, its shape needs {nbytes}")
-    size = path.stat().st_size
-    if offset < 0 or offset + nbytes > size:
-        end = offset + nbytes
-        raise damaged(
-            label, f"{what} ends at byte {end} of '{location}', which has {size}", hint="fetch it again"
-        )
-    if nbytes == 0:
-        return np.empty(0, np.uint8)
-    return np.memmap(path, np.uint8, "r", offset, (nbytes,))
-
-
-def _external_path(location: str, folder: Path, what: str, label: str) -> Path:
-    if not location or "\0" in location:
-        raise damaged(label, f"{what}: its external data names no file")
-    if Path(location).is_absolute() or "\\" in location:
-        raise damaged(label, f"{what}: its external data '{location}' must be a path relative to the model")
-    path = (folder / location).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise damaged(label, f"{what}: its external data '{location}' lies outside of the model's folder")
-    if not path.is_file():
-        raise damaged(
-            label, f"{what}: its external data '{location}' is missing", hint="put it beside the model"
-        )
-    return path
+        return external_bytes({e.key: e.value for e in tensor.external_data}, nbytes, folder, what)
+    except InvalidModel as error:
+        raise error.at(Loc(label)) from None
