@@ -123,12 +123,13 @@ class _Walk:
             yield self.branch(node, place)
         elif (node.domain, node.op_type) == ("", "Loop"):
             yield from self.loop(node, place)
-        elif self.is_alias(node):
-            assert node.inputs[0] is not None
-            yield AliasItem(self.value(node.inputs[0]), self.value(node.outputs[0]), self.guards(node))
         else:
             yield from self.measure(node, place)
-            yield self.region(node, place)
+            yield self.alias(node) if self.is_alias(node) else self.region(node, place)
+
+    def alias(self, node: ir.Node) -> AliasItem:
+        assert node.inputs[0] is not None
+        return AliasItem(self.value(node.inputs[0]), self.value(node.outputs[0]), self.guards(node))
 
     def is_alias(self, node: ir.Node) -> bool:
         if node.domain != "" or node.op_type not in ALIASES or node.inputs[0] is None:
@@ -178,7 +179,6 @@ class _Walk:
             tuple(self.value(v) for v in operands),
             tuple(names),
             tuple(source_nodes(node)) or (node.name or node.op_type,),
-            self.guards(node),
         )
         for name, dim in zip(names, dims):
             yield MeasureItem(name, (self.measured(dim, 0),))
