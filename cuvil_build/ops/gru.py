@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from cuvil_build.cuir.int_expr import ZERO, IntExpr
 from cuvil_build.kernel.builder import NestBuilder, View
@@ -10,16 +11,16 @@ from cuvil_build.kernel.expr import Buffer, Expr, Load
 from cuvil_build.kernel.nest import Axis, Stage
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.recurrent import (
-    DIRECTIONS,
     Activation,
     Recurrence,
-    check_attributes,
-    chosen_activations,
+    RecurrentAttributes,
+    Scan,
     infer_recurrent,
     loop,
     recurrence,
 )
 from cuvil_build.ops.scalar import add, mul, sub
+from cuvil_build.ops.shapes import FLOATS
 
 UPDATE_GATE, RESET_GATE, HIDDEN_GATE = range(3)
 DEFAULT = ("sigmoid", "tanh")
@@ -34,28 +35,12 @@ def infer(
     lengths: Known | None = None,
     initial_h: Known | None = None,
     *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
+    **attributes: Any,
 ) -> tuple[Known, ...]:
-    ways = check_attributes(direction, clip, bool(activation_alpha or activation_beta))
+    given = RecurrentAttributes.of(attributes)
     return infer_recurrent(
-        ctx,
-        x,
-        w,
-        r,
-        bias,
-        lengths,
-        [initial_h],
-        gates=3,
-        directions=ways,
-        hidden_size=hidden_size,
-        layout=layout,
+        ctx, x, w, r, bias, lengths, [initial_h], gates=3, default=DEFAULT, attributes=given
     )
 
 
@@ -68,63 +53,46 @@ def lower(
     lengths: View | None = None,
     initial_h: View | None = None,
     *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
+    **attributes: Any,
 ) -> tuple[View, ...]:
-    whole = recurrence(build, x, w, r, bias, initial_h, layout)
-    for way, backwards in enumerate(DIRECTIONS[direction]):
-        functions = chosen_activations(activations, DEFAULT, way)
-        _Scan(whole, way, backwards, functions, bool(linear_before_reset)).run()
-    return whole.outputs(DIRECTIONS[direction], layout, [])
+    given = RecurrentAttributes.of(attributes)
+    whole = recurrence(build, x, w, r, bias, lengths, initial_h, given)
+    scans: list[Scan] = []
+    for way, functions in enumerate(given.functions(DEFAULT)):
+        scan = _GruScan(whole, way, functions, bool(linear_before_reset))
+        scan.write()
+        scans.append(scan)
+    return whole.outputs(scans)
 
 
-class _Scan:
-    """One direction. The state's bias is added in the scan: the reset gate may scale it."""
+class _GruScan(Scan):
+    """The state's bias is added in the scan: the reset gate may scale it."""
 
     def __init__(
-        self,
-        whole: Recurrence,
-        way: int,
-        backwards: bool,
-        functions: Sequence[Activation],
-        reset_last: bool,
+        self, whole: Recurrence, way: int, functions: Sequence[Activation], reset_last: bool
     ) -> None:
-        self.whole, self.way, self.functions, self.reset_last = whole, way, functions, reset_last
-        self.units = IntExpr.of(whole.hidden)
-        self.backwards = backwards
+        super().__init__(whole, way, functions)
+        self.reset_last = reset_last
         self.inputs = whole.projected(way, None if whole.bias is None else self._input_bias)
-        self.axes: list[Axis] = []
-        self.batch = loop("b", whole.batch, self.axes)
-        self.step = loop("t", whole.time, self.axes)
-        self.place = whole.place(backwards, self.step)
 
-    def run(self) -> None:
+    def write(self) -> None:
         """With `linear_before_reset` one product; else the reset gate stands before the second one."""
         gates = self.units * (3 if self.reset_last else 2)
-        product = self._temp(gates)
-        stages = [self._product("q", product, gates, ZERO, self._before)]
+        product = self.temp(gates)
+        stages = [self.product("q", product, gates, ZERO, self.before)]
         candidate = product
         if not self.reset_last:
-            reset, candidate = self._temp(self.units), self._temp(self.units)
+            reset, candidate = self.temp(self.units), self.temp(self.units)
             axes: list[Axis] = []
             unit = loop("r", self.units, axes)
-            value = mul(self._gate(RESET_GATE, product, unit), self._before(unit))
+            value = mul(self._gate(RESET_GATE, product, unit), self.before(unit))
             stages.append(Stage(tuple(axes), "store", reset, (unit,), value))
             first = self.units * HIDDEN_GATE
             stages.append(
-                self._product("p", candidate, self.units, first, lambda inner: Load(reset, (inner,)))
+                self.product("p", candidate, self.units, first, lambda inner: Load(reset, (inner,)))
             )
-        stages.append(self._output(product, candidate))
-        self.whole.run(self.axes, stages)
-
-    def _temp(self, extent: IntExpr) -> Buffer:
-        return self.whole.build.temp(self.whole.x.dtype, (extent,))
+        self.run([*stages, *self.shown(lambda unit: self._state(product, candidate, unit))])
 
     def _input_bias(self, gate: IntExpr) -> Expr:
         return self.whole.bias_at(self.way, gate, with_state=False)
@@ -134,34 +102,19 @@ class _Scan:
             return value
         return add(value, self.whole.bias.at((IntExpr.of(self.way), gate + self.units * 3)))
 
-    def _before(self, unit: IntExpr) -> Expr:
-        return self.whole.hidden_before(self.way, self.backwards, self.step, self.batch, unit)
-
-    def _product(
-        self, name: str, target: Buffer, gates: IntExpr, first: IntExpr, state: Callable[[IntExpr], Expr]
-    ) -> Stage:
-        axes: list[Axis] = []
-        gate, inner = loop(name, gates, axes), loop(f"{name}k", self.units, axes)
-        weight = self.whole.r.at((IntExpr.of(self.way), gate + first, inner))
-        return Stage(tuple(axes), "sum", target, (gate,), mul(state(inner), weight))
-
     def _gate(self, number: int, product: Buffer, unit: IntExpr) -> Expr:
         gate = unit + self.units * number
         recurrent = self._with_state_bias(Load(product, (gate,)), gate)
         return self.functions[0](add(self.inputs.at((self.place, self.batch, gate)), recurrent))
 
-    def _output(self, product: Buffer, candidate: Buffer) -> Stage:
-        axes: list[Axis] = []
-        unit = loop("o", self.units, axes)
+    def _state(self, product: Buffer, candidate: Buffer, unit: IntExpr) -> Expr:
         gate = unit + self.units * HIDDEN_GATE
         recurrent = self._with_state_bias(Load(candidate, (gate if self.reset_last else unit,)), gate)
         if self.reset_last:
             recurrent = mul(self._gate(RESET_GATE, product, unit), recurrent)
         new = self.functions[1](add(self.inputs.at((self.place, self.batch, gate)), recurrent))
         update = self._gate(UPDATE_GATE, product, unit)
-        value = add(mul(sub(1.0, update), new), mul(update, self._before(unit)))
-        index = (self.place, IntExpr.of(self.way), self.batch, unit)
-        return Stage(tuple(axes), "store", self.whole.output, index, value)
+        return add(mul(sub(1.0, update), new), mul(update, self.before(unit)))
 
 
-OP = Operator("GRU", infer, lower, kind="scan")
+OP = Operator("GRU", infer, lower, kind="scan", dtypes=FLOATS)

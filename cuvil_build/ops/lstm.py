@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from cuvil_build.cuir.int_expr import ONE, IntExpr
+from cuvil_build.cuir.int_expr import ZERO, IntExpr
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.kernel.expr import Buffer, Expr, Load
 from cuvil_build.kernel.nest import Axis, Stage
-from cuvil_build.kernel.view import concatenate, of_buffer, reindex
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.recurrent import (
-    DIRECTIONS,
     Activation,
     Recurrence,
-    check_attributes,
-    chosen_activations,
+    RecurrentAttributes,
+    Scan,
     infer_recurrent,
     loop,
     recurrence,
     state_view,
 )
-from cuvil_build.ops.scalar import add, mul
-from cuvil_build.ops.shapes import require_attribute
+from cuvil_build.ops.scalar import add, mul, sub
+from cuvil_build.ops.shapes import FLOATS
 
 INPUT_GATE, OUTPUT_GATE, FORGET_GATE, CELL_GATE = range(4)
 DEFAULT = ("sigmoid", "tanh", "tanh")
@@ -39,30 +38,12 @@ def infer(
     initial_c: Known | None = None,
     peephole: Known | None = None,
     *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
+    **attributes: Any,
 ) -> tuple[Known, ...]:
-    ways = check_attributes(direction, clip, bool(activation_alpha or activation_beta))
-    require_attribute(not input_forget, f"input_forget={input_forget}")
-    return infer_recurrent(
-        ctx,
-        x,
-        w,
-        r,
-        bias,
-        lengths,
-        [initial_h, initial_c],
-        gates=4,
-        directions=ways,
-        hidden_size=hidden_size,
-        layout=layout,
-    )
+    given = RecurrentAttributes.of(attributes)
+    states = [initial_h, initial_c]
+    return infer_recurrent(ctx, x, w, r, bias, lengths, states, gates=4, default=DEFAULT, attributes=given)
 
 
 def lower(
@@ -76,83 +57,66 @@ def lower(
     initial_c: View | None = None,
     peephole: View | None = None,
     *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
+    **attributes: Any,
 ) -> tuple[View, ...]:
-    whole = recurrence(build, x, w, r, bias, initial_h, layout)
-    start = None if initial_c is None else build.operand(state_view(initial_c, layout))
-    cells = [
-        _scan(whole, way, backwards, start, peephole, chosen_activations(activations, DEFAULT, way))
-        for way, backwards in enumerate(DIRECTIONS[direction])
-    ]
-    ends = [_as_state(cell) for cell in cells]
-    shape = (IntExpr.of(len(ends)), whole.batch, whole.r.shape[2])
-    last = ends[0] if len(ends) == 1 else concatenate(ends, 0, shape)
-    return whole.outputs(DIRECTIONS[direction], layout, [last])
+    given = RecurrentAttributes.of(attributes)
+    whole = recurrence(build, x, w, r, bias, lengths, initial_h, given)
+    start = None if initial_c is None else build.operand(state_view(initial_c, given.layout))
+    scans: list[Scan] = []
+    ends: list[View] = []
+    for way, functions in enumerate(given.functions(DEFAULT)):
+        scan = _LstmScan(whole, way, functions, start, peephole, bool(input_forget))
+        scan.write()
+        scans.append(scan)
+        ends.append(scan.at_end(scan.cell, start))
+    return whole.outputs(scans, ends)
 
 
-def _scan(
-    whole: Recurrence,
-    way: int,
-    backwards: bool,
-    initial: View | None,
-    peephole: View | None,
-    functions: Sequence[Activation],
-) -> Buffer:
-    """One direction; gives the cell state, which the scan updates in place."""
-    build, dtype, units = whole.build, whole.x.dtype, whole.hidden
-    gates = IntExpr.of(4 * units)
-    inputs = whole.projected(way, None if whole.bias is None else lambda gate: whole.bias_at(way, gate))
-    cell = build.allocate(dtype, (whole.batch, IntExpr.of(units)), order=(0, 1))
-    recurrent = build.temp(dtype, (gates,))
-    axes: list[Axis] = []
-    batch = loop("b", whole.batch, axes)
-    step = loop("t", whole.time, axes)
-    place = whole.place(backwards, step)
+class _LstmScan(Scan):
+    def __init__(
+        self,
+        whole: Recurrence,
+        way: int,
+        functions: Sequence[Activation],
+        initial: View | None,
+        peephole: View | None,
+        input_forget: bool,
+    ) -> None:
+        super().__init__(whole, way, functions)
+        self.initial, self.peephole, self.input_forget = initial, peephole, input_forget
+        bias = None if whole.bias is None else lambda gate: whole.bias_at(way, gate)
+        self.inputs = whole.projected(way, bias)
+        self.cell: Buffer = self.carried()
+        self.recurrent = self.temp(self.units * 4)
 
-    product_axes: list[Axis] = []
-    gate, inner = loop("q", gates, product_axes), loop("k", IntExpr.of(units), product_axes)
-    weighted = mul(
-        whole.hidden_before(way, backwards, step, batch, inner), whole.r.at((IntExpr.of(way), gate, inner))
-    )
+    def write(self) -> None:
+        axes: list[Axis] = []
+        unit = loop("c", self.units, axes)
+        product = self.product("q", self.recurrent, self.units * 4, ZERO, self.before)
+        cell = Stage(tuple(axes), "store", self.cell, (self.batch, unit), self._new_cell(unit))
+        self.run([product, cell, *self.shown(self._hidden)])
 
-    def gate_at(number: int, unit: IntExpr, state: Expr | None) -> Expr:
-        position = unit + number * units
-        total = add(inputs.at((place, batch, position)), Load(recurrent, (position,)))
-        if peephole is None or state is None:
+    def _new_cell(self, unit: IntExpr) -> Expr:
+        before = self.since(Load(self.cell, (self.batch, unit)), self.initial, unit)
+        taken = self.functions[0](self._gate(INPUT_GATE, unit, before))
+        forget = self.functions[0](self._gate(FORGET_GATE, unit, before))
+        if self.input_forget:
+            forget = sub(1.0, taken)
+        new = mul(taken, self.functions[1](self._gate(CELL_GATE, unit, None)))
+        return self.living(add(mul(forget, before), new), before)
+
+    def _hidden(self, unit: IntExpr) -> Expr:
+        cell = Load(self.cell, (self.batch, unit))
+        return mul(self.functions[0](self._gate(OUTPUT_GATE, unit, cell)), self.functions[2](cell))
+
+    def _gate(self, number: int, unit: IntExpr, cell: Expr | None) -> Expr:
+        """The argument of a gate's activation; a peephole lets it see the cell."""
+        position = unit + self.units * number
+        total = add(self.inputs.at((self.place, self.batch, position)), Load(self.recurrent, (position,)))
+        if self.peephole is None or cell is None:
             return total
-        return add(total, mul(peephole.at((IntExpr.of(way), position)), state))
-
-    cell_axes: list[Axis] = []
-    unit = loop("c", IntExpr.of(units), cell_axes)
-    before = whole.since(step, Load(cell, (batch, unit)), whole.first(initial, way, batch, unit))
-    kept = mul(functions[0](gate_at(FORGET_GATE, unit, before)), before)
-    new = mul(functions[0](gate_at(INPUT_GATE, unit, before)), functions[1](gate_at(CELL_GATE, unit, None)))
-
-    output_axes: list[Axis] = []
-    out = loop("o", IntExpr.of(units), output_axes)
-    state = Load(cell, (batch, out))
-    shown = mul(functions[0](gate_at(OUTPUT_GATE, out, state)), functions[2](state))
-    whole.run(
-        axes,
-        [
-            Stage(tuple(product_axes), "sum", recurrent, (gate,), weighted),
-            Stage(tuple(cell_axes), "store", cell, (batch, unit), add(kept, new)),
-            Stage(tuple(output_axes), "store", whole.output, (place, IntExpr.of(way), batch, out), shown),
-        ],
-    )
-    return cell
+        return add(total, mul(self.peephole.at((IntExpr.of(self.way), position)), cell))
 
 
-def _as_state(cell: Buffer) -> View:
-    """(batch, hidden) as (1, batch, hidden)."""
-    return reindex(of_buffer(cell), (ONE, *cell.shape), lambda index: index[1:])
-
-
-OP = Operator("LSTM", infer, lower, kind="scan")
+OP = Operator("LSTM", infer, lower, kind="scan", dtypes=FLOATS)
