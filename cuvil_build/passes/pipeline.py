@@ -65,11 +65,14 @@ def run_passes(
     verify(model, typed=False)
     rewrites: list[tuple[str, Rewrite]] = []
     inference = Inference()
-    for name in names:
+    for number, name in enumerate(names):
         graph_pass = find_pass(name)
         before = model.clone() if check is not None else None
         result = graph_pass.run(model)
         model = result.graph
+        if not result.rewrites and "specialise-if" in names[number + 1 :]:
+            # What follows an If may have no type before.
+            continue
         unchanged = None if result.rewrites or not inference.known else inference
         inference = _verified(model, name, dump, unchanged)
         rewrites += [(name, rewrite) for rewrite in result.rewrites]
