@@ -74,6 +74,17 @@ def reference(case: Case) -> list[np.ndarray]:
 
 
 def check_one(case: Case, wanted: Sequence[np.ndarray], *, free: bool, tolerance: float) -> LoweredRegion:
+    region, sizes = lowered(case, wanted, free=free)
+    have = run_region(region, operand_arrays(case), sizes)
+    for n, (got, want) in enumerate(zip(have, wanted)):
+        compare(f"{case} output {n}{' with free dims' if free else ''}", got, want, tolerance)
+    return region
+
+
+def lowered(
+    case: Case, wanted: Sequence[np.ndarray], *, free: bool = False
+) -> tuple[LoweredRegion, dict[str, int]]:
+    """The case's region, and the sizes of its dims; what is inferred is compared with what is wanted."""
     names = _free_names(case) if free else {}
     model = ir.from_proto(_model(case))
     sizes: dict[str, int] = {}
@@ -106,11 +117,7 @@ def check_one(case: Case, wanted: Sequence[np.ndarray], *, free: bool, tolerance
         found = known[f"y{n}"]
         assert tuple(d.evaluate(sizes) for d in found.shape) == want.shape, f"{case}: {found.shape}"
         assert found.dtype.name == want.dtype.name, f"{case}: {found.dtype} is not {want.dtype}"
-    region = lower_case(node, known, len(wanted), inference.bounds)
-    have = run_region(region, operand_arrays(case), sizes)
-    for n, (got, want) in enumerate(zip(have, wanted)):
-        compare(f"{case} output {n}{' with free dims' if free else ''}", got, want, tolerance)
-    return region
+    return lower_case(node, known, len(wanted), inference.bounds), sizes
 
 
 POISON = {"f": np.nan, "i": -77, "u": 77, "b": True}
@@ -125,11 +132,18 @@ def run_region(
     region: LoweredRegion, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> list[np.ndarray]:
     """The region's outputs; memory that no nest wrote stays poisoned."""
-    memory = {b.name: np.asarray(arrays[b.name]) for b in region.inputs}
+    memory = input_arrays(region, arrays)
     memory |= {b.name: poisoned(b, sizes) for b in (*region.inner, *region.outputs)}
     for nest in region.nests:
         interpret(nest, memory, sizes)
     return [memory[b.name] for b in region.outputs]
+
+
+def input_arrays(region: LoweredRegion, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Operands and tables, by the region's names."""
+    own = len(region.inputs) - len(region.tables)
+    memory = {b.name: np.asarray(arrays[b.name]) for b in region.inputs[:own]}
+    return memory | {b.name: table for b, table in zip(region.inputs[own:], region.tables)}
 
 
 def compare(what: str, have: np.ndarray, want: np.ndarray, tolerance: float) -> None:
@@ -239,7 +253,7 @@ def _model(case: Case) -> onnx.ModelProto:
     graph = helper.make_graph([node], "case", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", OPSET)]
     if case.domain:
-        opsets.append(helper.make_opsetid(case.domain, 1))
+        opsets.append(helper.make_opsetid(case.domain, 5 if case.domain == "ai.onnx.ml" else 1))
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
