@@ -1,0 +1,95 @@
+"""ONNX's backend tests against modules: `python -m tests.conformance.run --help`."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.conformance.cases import CATEGORIES, Case, load_cases
+from tests.conformance.report import EXPECTED, REPORT, expected_names, report, summary
+from tests.conformance.suite import STATUSES, Result, Settings, run_cases
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.run", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="of names; repeatable")
+    parser.add_argument("--category", action="append", default=[], choices=CATEGORIES)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--target", default="x86_64-avx2")
+    parser.add_argument("--out", type=Path, default=Path("conformance-out"), metavar="DIR")
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="of objects; in the output folder if not named"
+    )
+    parser.add_argument(
+        "--sanitize", action="store_true", help="gcc, address and undefined-behaviour sanitizers"
+    )
+    parser.add_argument(
+        "--update", action="store_true", help="write the report and the list of expected names"
+    )
+    options = parser.parse_args(arguments)
+    cases = select(load_cases(), options.only, options.category)
+    if not cases:
+        print("no test has such a name", file=sys.stderr)
+        return 2
+    if options.update and len(cases) < len(load_cases()):
+        print("--update needs all tests", file=sys.stderr)
+        return 2
+    out: Path = options.out.absolute()
+    began = time.monotonic()
+
+    def log(text: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+
+    cache = (options.cache or out / "objects").absolute()
+    settings = Settings(
+        out / "modules", cache, options.jobs, options.target, sanitize=options.sanitize, log=log
+    )
+    results = run_cases(cases, settings)
+    log("done")
+    (out / "results.json").write_text(json.dumps([r.to_json() for r in results], indent=1) + "\n")
+    (out / "summary.txt").write_text(summary(results))
+    print(totals(results))
+    if options.update:
+        EXPECTED.write_text("".join(f"{r.name}\n" for r in results if r.status == "pass"))
+        REPORT.write_text(report(results))
+    lost = sorted({r.name for r in results if r.status != "pass"} & set(expected_names()))
+    for name in lost:
+        print(f"no longer passes: {name}")
+    return 1 if lost else 0
+
+
+def select(cases: Sequence[Case], patterns: Sequence[str], categories: Sequence[str]) -> list[Case]:
+    """A pattern without wildcards matches names that contain it."""
+    wanted = [p if any(c in p for c in "*?[") else f"*{p}*" for p in patterns]
+    return [
+        c
+        for c in cases
+        if (not categories or c.category in categories)
+        and (not wanted or any(fnmatch.fnmatchcase(c.name, p) for p in wanted))
+    ]
+
+
+def totals(results: Sequence[Result]) -> str:
+    """One line for each category."""
+    lines = []
+    for category in CATEGORIES:
+        own = [r for r in results if r.category == category]
+        counts = Counter(r.status for r in own)
+        fair = [r for r in own if r.fair]
+        passed = sum(r.status == "pass" for r in fair)
+        parts = [f"{counts[s]} {s}" for s in STATUSES if counts[s]]
+        bound = sum(r.status == "pass" and bool(r.bound) for r in own)
+        parts += [f"{bound} of those that pass with inputs bound"] if bound else []
+        if own:
+            lines.append(f"{category}: {passed} of {len(fair)} pass ({', '.join(parts)})")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
