@@ -14,20 +14,27 @@ from cuvil_build.codegen.plan import (
     BufferSpec,
     Call,
     Copy,
+    Ensure,
     Guard,
     Instruction,
     KernelSpec,
     LocalSymbol,
+    Loop,
     ModulePlan,
+    ReadSymbol,
     SetSymbol,
+    SetSymbols,
     SymbolSpec,
     TensorSpec,
 )
+from cuvil_build.cuir.dtypes import DTYPES, pack_bits
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.errors import NotYet
+from cuvil_build.cuir.limits import Limits, limits_of
+from cuvil_build.errors import Internal, NotYet
 from cuvil_build.kernel.expr import Buffer
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.packing import Packing, pack
+from cuvil_build.kernel.routine import Routine
 from cuvil_build.memory.blocks import MemoryPlan
 from cuvil_build.memory.liveness import CopyOut, Place, Storage, inner_name
 from cuvil_build.ops.lowered_graph import (
@@ -38,7 +45,9 @@ from cuvil_build.ops.lowered_graph import (
     GraphValue,
     GuardItem,
     Item,
+    LoopItem,
     LoweredGraph,
+    MeasureItem,
     RegionItem,
 )
 
@@ -104,7 +113,7 @@ def assemble(
     graph: LoweredGraph,
     storage: Storage,
     memory: MemoryPlan,
-    emit: Callable[[Nest], EmittedKernel],
+    emit: Callable[[Nest | Routine], EmittedKernel],
     names: ModuleNames,
     weights: WeightPool,
 ) -> Assembled:
@@ -132,9 +141,7 @@ def assemble(
             )
             for _, d in sorted(graph.dims.items())
         ),
-        locals=tuple(
-            LocalSymbol(symbol, 0, None) for branch in graph.branches() for symbol, _, _ in branch.locals
-        ),
+        locals=_locals(graph),
         buffers=tuple(assembler.buffers),
         kernels=tuple(assembler.kernels),
         body=body,
@@ -145,8 +152,35 @@ def assemble(
         weights_id_offset=0,
         offsets=memory.definitions,
         features=names.features,
+        heaps=storage.heaps,
     )
     return Assembled(plan)
+
+
+def _locals(graph: LoweredGraph) -> tuple[LocalSymbol, ...]:
+    """Every symbol that the body sets, with what is known of it over the free dims."""
+    known: dict[str, Limits] = {}
+    for symbol, limit in graph.limits.items():
+        low = graph.lows.get(symbol)
+        known[symbol] = (
+            None if low is None else limits_of(low, known)[0],
+            None if limit is None else limits_of(limit, known)[1],
+        )
+    names = dict.fromkeys(_symbols_set(graph.body))
+    return tuple(LocalSymbol(name, *known.get(name, (None, None))) for name in names)
+
+
+def _symbols_set(body: Body) -> Iterable[str]:
+    for item in body.items:
+        if isinstance(item, BranchItem):
+            yield from (symbol for symbol, _, _ in item.locals)
+            yield from _symbols_set(item.then_body)
+            yield from _symbols_set(item.else_body)
+        elif isinstance(item, MeasureItem):
+            yield from (row.symbol for row in item.symbols)
+        elif isinstance(item, LoopItem):
+            yield from (item.iteration, item.count, *(d.symbol for d in item.dims))
+            yield from _symbols_set(item.body)
 
 
 def _largest(memory: MemoryPlan, sizes: dict[str, int]) -> int:
@@ -167,6 +201,7 @@ def _tensors(
             graph.values[name].dtype,
             graph.values[name].shape,
             assembler.port(place, i, graph.values[name]),
+            tuple(graph.size_limit(d) for d in graph.values[name].shape),
         )
         for i, name in enumerate(values)
     )
@@ -177,7 +212,7 @@ class _Assembler:
     graph: LoweredGraph
     storage: Storage
     memory: MemoryPlan
-    emit: Callable[[Nest], EmittedKernel]
+    emit: Callable[[Nest | Routine], EmittedKernel]
     weights: WeightPool
     buffers: list[BufferSpec] = field(default_factory=list)
     kernels: list[KernelSpec] = field(default_factory=list)
@@ -187,6 +222,10 @@ class _Assembler:
     # Buffers -------------------------------------------------------------------------------------
 
     def port(self, place: str, number: int, value: GraphValue) -> int:
+        if place == "output" and self.storage.places[value.name].kind == "heap":
+            if not value.is_row_major:
+                raise NotYet(f"value '{value.name}' is a result that nothing stores in row-major order")
+            return self.value_buffer(value.name)
         return self._buffer(place, IntExpr.of(number), value.name, value.nbytes)
 
     def _buffer(self, place: str, offset: IntExpr, name: str, nbytes: IntExpr) -> int:
@@ -233,7 +272,7 @@ class _Assembler:
         for item in body.items:
             found += self.item(item)
         for copy in self.storage.copies.get(key, ()):
-            found.append(self.copy(copy))
+            found += self.copy(copy)
         return tuple(found)
 
     def item(self, item: Item) -> Iterable[Instruction]:
@@ -242,6 +281,10 @@ class _Assembler:
             yield from self.region(item)
         elif isinstance(item, BranchItem):
             yield self.branch(item)
+        elif isinstance(item, MeasureItem):
+            yield from self.measure(item)
+        elif isinstance(item, LoopItem):
+            yield from self.loop(item)
         else:
             assert isinstance(item, (AliasItem, GuardItem))
 
@@ -258,19 +301,103 @@ class _Assembler:
             sides.append((*self.body(body, f"{item.name}/{side}"), *settings))
         return Branch(self.value_buffer(item.condition), sides[0], sides[1], item.name)
 
-    def copy(self, copy: CopyOut) -> Copy:
+    def copy(self, copy: CopyOut) -> Iterable[Instruction]:
         source = self.graph.values[copy.source]
         if not source.is_row_major:
             raise NotYet(f"value '{copy.source}' is a result that nothing stores in row-major order")
         if copy.result.startswith("output "):
             target = self._buffer("output", IntExpr.of(int(copy.result[7:])), copy.source, source.nbytes)
         else:
+            yield from self.room(copy.result, source.nbytes)
             target = self.value_buffer(copy.result)
-        return Copy(self.value_buffer(copy.source), target, source.nbytes)
+        yield Copy(self.value_buffer(copy.source), target, source.nbytes)
+
+    def room(self, name: str, nbytes: IntExpr, keep: bool = False) -> Iterable[Instruction]:
+        """What must happen before a place is written to: heaps grow."""
+        place = self.storage.places[name]
+        if place.kind == "heap":
+            yield Ensure(self._placed(place, name, nbytes), nbytes, keep)
+
+    def measure(self, item: MeasureItem) -> Iterable[Instruction]:
+        source = self.graph.values[item.source]
+        if not source.is_row_major:
+            raise Internal(f"numbers are read from '{item.source}', which is not row-major")
+        buffer = self.value_buffer(item.source)
+        for row in item.symbols:
+            yield ReadSymbol(row.symbol, buffer, row.element, source.dtype, row.low, row.high, row.message)
+
+    # Loops ---------------------------------------------------------------------------------------
+
+    def loop(self, item: LoopItem) -> Iterable[Instruction]:
+        yield from self.set_dims(item, {d.symbol: d.initial for d in item.dims})
+        yield from self.moves(f"{item.name}/first")
+        again, outputs = item.body.outputs[0], item.body.outputs[1:]
+        after: list[Instruction] = []
+        for result, element in zip(item.scanned, outputs[len(item.states) :], strict=True):
+            after += self.scan(item, result, element)
+        changed = tuple(self.set_dims(item, {d.symbol: d.next for d in item.dims}))
+        # the checks before anything of this size is written
+        after += [i for i in changed if isinstance(i, Guard)]
+        after += self.moves(f"{item.name}/next")
+        after += [i for i in changed if not isinstance(i, Guard)]
+        yield Loop(
+            item.trips,
+            self.condition(item.condition),
+            self.condition(again),
+            item.iteration,
+            item.count,
+            self.body(item.body, f"{item.name}/body"),
+            tuple(after),
+            f"loop {item.name}",
+        )
+
+    def condition(self, name: str) -> int | None:
+        """Of a bool; None where it is known to be true."""
+        if not name:
+            return None
+        constant = self.graph.values[name].constant
+        if constant is not None and bool(constant.reshape(-1)[0]):
+            return None
+        return self.value_buffer(name)
+
+    def set_dims(self, item: LoopItem, values: dict[str, IntExpr]) -> Iterable[Instruction]:
+        for symbol, value in values.items():
+            limit = self.graph.limits.get(symbol)
+            if limit is not None and value != limit:
+                yield Guard(value, limit, "<=", f"loop '{item.name}': the size of a state")
+        if values:
+            yield SetSymbols(tuple(values.items()))
+
+    def moves(self, key: str) -> Iterable[Instruction]:
+        for move in self.storage.moves.get(key, ()):
+            yield from self.room(move.target, move.nbytes)
+            yield Copy(
+                self.moved_buffer(move.source, move.nbytes),
+                self.moved_buffer(move.target, move.nbytes),
+                move.nbytes,
+            )
+
+    def moved_buffer(self, name: str, nbytes: IntExpr) -> int:
+        """Of a value, or of a stop on its way."""
+        if name in self.graph.values:
+            return self.value_buffer(name)
+        return self._placed(self.storage.places[name], name, nbytes)
+
+    def scan(self, item: LoopItem, result: str, element: str) -> Iterable[Instruction]:
+        nbytes = self.graph.values[element].nbytes
+        iteration = IntExpr.of(item.iteration)
+        yield from self.room(result, (iteration + 1) * nbytes, keep=True)
+        yield Copy(self.value_buffer(element), self.value_buffer(result), nbytes, iteration * nbytes)
+
+    # Regions -------------------------------------------------------------------------------------
 
     def region(self, item: RegionItem) -> Iterable[Instruction]:
         bound = dict(zip((b.name for b in item.region.inputs), item.operands, strict=True))
         bound |= dict(zip((b.name for b in item.region.outputs), item.results, strict=True))
+        for name in item.results:
+            yield from self.room(name, self.graph.values[name].nbytes)
+        for buffer in item.region.inner:
+            yield from self.room(inner_name(item.name, buffer.name), _nbytes(buffer))
         for nest in item.region.nests:
             kernel = self.emit(nest)
             buffers = tuple(self.region_buffer(item, bound, b, kernel) for b in kernel.buffers)
@@ -311,21 +438,24 @@ def _weight_block(value: GraphValue, packing: Packing | None, number: int) -> We
     constant = value.constant
     assert constant is not None
     layout = "row-major"
-    count = constant.size
+    nbytes = value.dtype.bytes_of(IntExpr.of(constant.size)).value
+    dtype = value.dtype
     if packing is not None:
         layout = f"panels of {packing.width} columns"
-        count = packing.count
+        dtype = DTYPES[packing.dtype] if packing.dtype else dtype
+        nbytes = packing.count * dtype.nbytes
 
     def data() -> np.ndarray:
         if packing is not None:
             return pack(constant, packing)
-        return np.ascontiguousarray(constant.transpose(value.order)).reshape(-1)
+        flat = np.ascontiguousarray(constant.transpose(value.order)).reshape(-1)
+        return pack_bits(flat) if value.dtype.is_packed else flat
 
     return WeightBlock(
         f"{number}:{value.name}",
-        value.dtype.name,
+        dtype.name,
         tuple(constant.shape),
         layout,
-        count * value.dtype.nbytes,
+        nbytes,
         data,
     )

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cuvil_build.codegen.c_expr import int_expr_to_c
+from cuvil_build.codegen.c_expr import c_number
 from cuvil_build.codegen.c_functions import STATEMENTS, CFunction, indented
 from cuvil_build.codegen.c_names import c_comment, c_string
 from cuvil_build.codegen.module_tables import Tables
-from cuvil_build.codegen.plan import Branch, Call, Copy, Guard, Instruction, SetSymbol
+from cuvil_build.codegen.plan import (
+    Branch,
+    Call,
+    Copy,
+    Ensure,
+    Guard,
+    Instruction,
+    Loop,
+    ReadSymbol,
+    SetSymbol,
+    SetSymbols,
+)
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import Internal
 
@@ -42,12 +53,18 @@ class BodyPrinter:
         self.functions.append(
             CFunction(f"static int {name}(cuvil_ctx *ctx)", indented([*lines, "return CUVIL_OK;"]))
         )
-        return f"if ({name}(ctx)) return CUVIL_BAD_DATA;"
+        return f"CUVIL_TRY({name}(ctx));"
 
     def _groups(self, body: Sequence[Instruction]) -> Iterator[list[str]]:
         first = count = 0
         for instruction in body:
             if isinstance(instruction, Call):
+                scratch = self.tables.scratch_of(instruction)
+                if self.tables.most(scratch) is None:
+                    if count:
+                        yield [f"CUVIL_RT(calls)(ctx, {first}, {count});"]
+                        count = 0
+                    yield [f"CUVIL_TRY(CUVIL_RT(scratch)(ctx, {self._text(scratch)}));"]
                 first = first if count else len(self.tables.call_rows)
                 count += 1
                 self.tables.add_call(instruction)
@@ -59,42 +76,107 @@ class BodyPrinter:
         if count:
             yield [f"CUVIL_RT(calls)(ctx, {first}, {count});"]
 
-    def _statements(self, instruction: Guard | SetSymbol | Copy | Branch) -> list[str]:
+    def _statements(self, instruction: Instruction) -> list[str]:
         if isinstance(instruction, Guard):
             return [self._guard(instruction)]
         if isinstance(instruction, SetSymbol):
-            return self._set(instruction)
+            return self._set({instruction.symbol: self._text(instruction.value)})
+        if isinstance(instruction, SetSymbols):
+            return self._set_all(instruction)
+        if isinstance(instruction, ReadSymbol):
+            return self._read(instruction)
+        if isinstance(instruction, Ensure):
+            name = c_string(self.tables.plan.buffers[instruction.buffer].name)
+            size = f"{self._text(instruction.nbytes)}, {int(instruction.keep)}, {name}"
+            return [f"CUVIL_TRY(CUVIL_RT(ensure)(ctx, {instruction.buffer}, {size}));"]
         if isinstance(instruction, Copy):
-            sides = f"ctx->pointers[{instruction.target}], ctx->pointers[{instruction.source}]"
-            return [f"CUVIL_RT(copy)({sides}, {self._text(instruction.nbytes)});"]
+            return [self._copy(instruction)]
+        if isinstance(instruction, Loop):
+            return self._loop(instruction)
+        assert isinstance(instruction, Branch)
         return self._branch(instruction)
+
+    def _copy(self, copy: Copy) -> str:
+        target = f"ctx->pointers[{copy.target}]"
+        if copy.offset.terms:
+            target = f"(uint8_t *){target} + {self._text(copy.offset)}"
+        return f"CUVIL_RT(copy)({target}, ctx->pointers[{copy.source}], {self._text(copy.nbytes)});"
 
     def _branch(self, branch: Branch) -> list[str]:
         comment = f" /* {c_comment(branch.comment)} */" if branch.comment else ""
-        lines = [f"if (*(const uint8_t *)ctx->pointers[{branch.condition}]) {{{comment}"]
+        lines = [f"if ({_bool(branch.condition)}) {{{comment}"]
         lines += indented(self.block(branch.then_body))
         otherwise = self.block(branch.else_body)
         if otherwise:
             lines += ["} else {", *indented(otherwise)]
         return [*lines, "}"]
 
-    def _set(self, instruction: SetSymbol) -> list[str]:
-        slot = self.tables.slots[instruction.symbol]
-        self.tables.set_symbols.add(instruction.symbol)
-        lines = [f"ctx->values[{slot}] = {self._text(instruction.value)};"]
+    def _loop(self, loop: Loop) -> list[str]:
+        """One block: its variables stand outside of what may be cut into functions."""
+        comment = f" /* {c_comment(loop.comment)} */" if loop.comment else ""
+        trips = "INT64_MAX" if loop.trips is None else self._text(loop.trips)
+        more = "1" if loop.condition is None else _bool(loop.condition)
+        number = self.tables.slots[loop.iteration]
+        done, limit, again = f"done_{number}", f"trips_{number}", f"again_{number}"
+        inner = [*self._set({loop.iteration: done}), *self.block(loop.body)]
+        if loop.again is not None:
+            inner.append(f"{again} = {_bool(loop.again)};")
+        inner += [*self.block(loop.after), f"{done}++;"]
+        return [
+            f"{{{comment}",
+            *indented(
+                [
+                    f"int64_t {done} = 0;",
+                    f"const int64_t {limit} = {trips};",
+                    f"int {again} = {more};",
+                    f"while ({again} && {done} < {limit}) {{",
+                    *indented(inner),
+                    "}",
+                    *self._set({loop.count: done}),
+                ]
+            ),
+            "}",
+        ]
+
+    def _set(self, values: Mapping[str, str]) -> list[str]:
+        lines = [f"ctx->values[{self.tables.slots[symbol]}] = {value};" for symbol, value in values.items()]
         # whether anything depends on it is known only when the whole plan was read: always call
-        return [*lines, f"after_{slot}(ctx->values);"]
+        return [*lines, *(self._changed(symbol) for symbol in values)]
+
+    def _set_all(self, instruction: SetSymbols) -> list[str]:
+        if len(instruction.values) == 1:
+            return self._set({symbol: self._text(value) for symbol, value in instruction.values})
+        new = {symbol: f"new_{self.tables.slots[symbol]}" for symbol, _ in instruction.values}
+        lines = [
+            f"const int64_t {new[symbol]} = {self._text(value)};" for symbol, value in instruction.values
+        ]
+        return ["{", *indented([*lines, *self._set(new)]), "}"]
+
+    def _read(self, read: ReadSymbol) -> list[str]:
+        slot = self.tables.slots[read.symbol]
+        high = "INT64_MAX" if read.high is None else self._text(read.high)
+        kind = f"{read.dtype.dlpack_code}, {read.dtype.bits}"
+        element = f"ctx->pointers[{read.buffer}], {read.element}, {kind}"
+        bounds = f"{c_number(read.low)}, {high}, {c_string(read.message)}"
+        call = f"CUVIL_RT(read)(ctx, &ctx->values[{slot}], {element}, {bounds})"
+        return [f"CUVIL_TRY({call});", self._changed(read.symbol)]
+
+    def _changed(self, symbol: str) -> str:
+        self.tables.set_symbols.add(symbol)
+        return f"after_{self.tables.slots[symbol]}(ctx->values);"
 
     def _guard(self, guard: Guard) -> str:
         if guard.relation not in _RELATIONS:
             raise Internal(f"guard relation {guard.relation!r}")
         sides = f"{self._text(guard.left)}, {_RELATIONS[guard.relation]}, {self._text(guard.right)}"
-        call = f"CUVIL_RT(guard)(ctx, {sides}, {c_string(guard.message)})"
-        return f"if ({call}) return CUVIL_BAD_DATA;"
+        return f"CUVIL_TRY(CUVIL_RT(guard)(ctx, {sides}, {c_string(guard.message)}));"
 
     def _text(self, expr: IntExpr) -> str:
-        names = {name: f"ctx->values[{slot}]" for name, slot in self.tables.slots.items()}
-        return int_expr_to_c(expr, names)
+        return self.tables.text(expr, "ctx->values")
+
+
+def _bool(buffer: int) -> str:
+    return f"*(const uint8_t *)ctx->pointers[{buffer}] != 0"
 
 
 def _cut(groups: list[list[str]]) -> Iterator[list[list[str]]]:

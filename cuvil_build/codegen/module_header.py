@@ -10,6 +10,9 @@ from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.codegen.stack_bound import stack_bytes
 
 _MEMORY = "MEMORY: for open_memory with one thread; arena, lent outputs and scratch are in it."
+_DATA_DECIDES = (
+    "Data decides a size without a limit: what memory is needed is known only while a module runs."
+)
 _NO_BOUND = "A dim has no bound: what memory is needed is known only when a run starts."
 
 
@@ -28,7 +31,7 @@ def header_text(plan: ModulePlan, tables: Tables, dlpack: str) -> str:
         target=plan.target,
         abi=ABI,
         dlpack=dlpack.strip(),
-        memory_comment=_MEMORY if known else _NO_BOUND,
+        memory_comment=_MEMORY if known else _DATA_DECIDES if plan.heaps else _NO_BOUND,
         weights_bytes=plan.weights_nbytes,
         embedded=plan.embedded,
         sizes=sizes,
@@ -57,7 +60,7 @@ def _size_rows(plan: ModulePlan, tables: Tables) -> list[dict[str, object]]:
         rows.append(("ARENA_BYTES", plan.arena_max))
     if scratch >= 0:
         rows.append(("SCRATCH_BYTES", scratch))
-    if len(rows) == 2 and all(n >= 0 for n in outputs):
+    if len(rows) == 2 and not plan.heaps and all(n >= 0 for n in outputs):
         work = sum(_aligned(n) for n in (*(n for _, n in rows), *outputs))
         rows.append(("MEMORY_BYTES", work + _block_bytes(plan, tables) + 64))
     return [{"name": f"{upper}_{name}", "value": value} for name, value in rows]
@@ -71,7 +74,7 @@ def _block_bytes(plan: ModulePlan, tables: Tables) -> int:
         max((len(c.buffers) for c in calls), default=0),
         max((len(c.dims) for c in calls), default=0),
     ]
-    return CONTEXT_BYTES + 8 * sum(counts) + 64 * 8
+    return CONTEXT_BYTES + 32 * plan.heaps + 8 * sum(counts) + 64 * 9
 
 
 def _aligned(nbytes: int) -> int:

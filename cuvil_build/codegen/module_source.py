@@ -10,18 +10,17 @@ from cuvil_build.codegen.c_names import c_comment, c_string
 from cuvil_build.codegen.frames import render
 from cuvil_build.codegen.module_body import BodyPrinter
 from cuvil_build.codegen.module_entries import entries
-from cuvil_build.codegen.module_tables import CONTEXT_BYTES, Tables, calls_of, nbytes_of
+from cuvil_build.codegen.module_tables import CONTEXT_BYTES, LARGEST_DIM, Tables, calls_of, nbytes_of
 from cuvil_build.codegen.plan import BufferSpec, ModulePlan, TensorSpec
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import Internal
 
-_LARGEST_DIM = 2**31 - 1
-"""Of dims without a bound: sizes computed from two of them still fit 64 bits."""
 _PLACES = {
     "input": "CUVIL_PLACE_INPUT",
     "output": "CUVIL_PLACE_OUTPUT",
     "arena": "CUVIL_PLACE_ARENA",
     "weight": "CUVIL_PLACE_WEIGHT",
+    "heap": "CUVIL_PLACE_HEAP",
 }
 
 
@@ -81,7 +80,11 @@ def source_text(plan: ModulePlan, tables: Tables) -> str:
 
 
 def _tensor_rows(tables: Tables, tensor: TensorSpec, index: int, prefix: str) -> tuple[_Table, str]:
-    rows = [f"{{{tables.number(d)}, {c_string(_dim_label(tables.plan, d))}}}" for d in tensor.shape]
+    limits = tensor.limits or tuple(tables.most(d) for d in tensor.shape)
+    rows = [
+        f"{{{tables.number(d)}, {_limit(tables, limit)}, {c_string(_dim_label(tables.plan, d))}}}"
+        for d, limit in zip(tensor.shape, limits, strict=True)
+    ]
     dims = _Table(f"{prefix}{index}_DIMS", "const cuvil_dim ", rows)
     parts = [
         f".name = {c_string(tensor.name)}",
@@ -95,12 +98,18 @@ def _tensor_rows(tables: Tables, tensor: TensorSpec, index: int, prefix: str) ->
         nbytes = nbytes_of(tensor)
         buffer = tables.plan.buffers[tensor.buffer]
         direct = buffer.place == "output" and buffer.offset == IntExpr.of(index)
+        way = "DIRECT" if direct else "HEAP" if buffer.place == "heap" else "COPY"
         parts += [
-            f".direct = {int(direct)}",
+            f".way = CUVIL_OUTPUT_{way}",
             f".nbytes = {tables.number(nbytes)}",
+            f".room = {_limit(tables, tables.most(nbytes))}",
             f".nbytes_max = {c_number(tables.upper(nbytes))}",
         ]
     return dims, f"{{{', '.join(parts)}}}"
+
+
+def _limit(tables: Tables, limit: IntExpr | None) -> str:
+    return "{-1, -1}" if limit is None else tables.number(limit)
 
 
 def _dim_label(plan: ModulePlan, dim: IntExpr) -> str:
@@ -113,7 +122,7 @@ def _dim_label(plan: ModulePlan, dim: IntExpr) -> str:
 def _symbol_rows(plan: ModulePlan) -> list[str]:
     rows = []
     for symbol in plan.symbols:
-        high = _LARGEST_DIM if symbol.maximum is None else symbol.maximum
+        high = LARGEST_DIM if symbol.maximum is None else symbol.maximum
         label = c_string(symbol.original or symbol.name)
         numbers = ", ".join(c_number(n) for n in (symbol.minimum, high, *symbol.source))
         rows.append(f"{{{label}, {numbers}}}")
@@ -138,6 +147,7 @@ def _model_numbers(plan: ModulePlan, tables: Tables) -> list[str]:
         f".output_count = {len(plan.outputs)}",
         f".symbol_count = {len(plan.symbols)}",
         f".buffer_count = {len(plan.buffers)}",
+        f".heap_count = {plan.heaps}",
         f".feature_count = {len(plan.features)}",
         f".max_call_buffers = {max((len(c.buffers) for c in calls), default=0)}",
         f".max_call_dims = {max((len(c.dims) for c in calls), default=0)}",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cuvil_build.codegen.c_expr import c_number, int_expr_to_c
+from cuvil_build.codegen.c_expr import c_number, int_expr_to_c, saturating_to_c
 from cuvil_build.codegen.c_functions import CFunction, split_function
 from cuvil_build.codegen.c_names import c_comment
-from cuvil_build.codegen.plan import Branch, Call, Instruction, ModulePlan, SetSymbol, TensorSpec
-from cuvil_build.cuir.int_expr import Bounds, IntExpr, maximum, product
+from cuvil_build.codegen.plan import Branch, Call, Instruction, Loop, ModulePlan, TensorSpec
+from cuvil_build.cuir.int_expr import ZERO, Bounds, IntExpr, maximum, product
+from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.errors import Internal
 
+LARGEST_DIM = 2**31 - 1
+"""Of dims without a bound."""
+_LARGEST_PLAIN = 2**62
+"""Numbers below are computed with C's own operators, all others with those that stop at the largest."""
 CONTEXT_BYTES = 1024
 """More than sizeof(cuvil_ctx) on every machine; the emitted text asserts it."""
 
@@ -24,7 +29,10 @@ class Tables:
         names += [name for name, _ in plan.offsets]
         self.slots = {name: i for i, name in enumerate(names)}
         self.bounds: dict[str, Bounds] = {s.name: (s.minimum, s.maximum) for s in plan.symbols}
-        self.limits = _limits(plan)
+        self.limits: dict[str, Limits] = {s.name: (s.low, s.limit) for s in plan.locals}
+        self._plain: dict[str, Bounds] = {
+            n: (low, LARGEST_DIM if high is None else high) for n, (low, high) in self.bounds.items()
+        }
         self.values: dict[IntExpr, int] = {IntExpr.of(name): i for name, i in self.slots.items()}
         self.call_rows: list[str] = []
         self.call_buffers: list[int] = []
@@ -34,10 +42,8 @@ class Tables:
         self._buffer_lists: dict[tuple[int, ...], int] = {}
         self._dim_lists: dict[tuple[int, ...], int] = {}
         self._value_lists: dict[tuple[int, ...], int] = {}
-        scratch = sorted(
-            {_call_expr(c, plan.kernels[c.kernel].scratch) for c in calls_of(plan.body)}, key=str
-        )
-        self.scratch = maximum(0, *scratch)
+        scratch = {self.most(self.scratch_of(call)) for call in calls_of(plan.body)}
+        self.scratch = maximum(0, *sorted((s for s in scratch if s is not None), key=str))
 
     def value(self, expr: IntExpr) -> int:
         """The slot that holds the expression while the module runs."""
@@ -52,10 +58,36 @@ class Tables:
             return f"{{{c_number(expr.value)}, -1}}"
         return f"{{0, {self.value(expr)}}}"
 
-    def upper(self, expr: IntExpr) -> int:
+    def most(self, expr: IntExpr) -> IntExpr | None:
+        """The most that it can be, over the module's symbols; None where data decides."""
+        return limits_of(expr, self.limits)[1]
+
+    def upper(self, expr: IntExpr | None) -> int:
         """The largest value, or -1 where nothing bounds it."""
-        bounds = expr.substitute(self.limits).bounds(self.bounds)
+        most = None if expr is None else self.most(expr)
+        bounds = None if most is None else most.bounds(self.bounds)
         return -1 if bounds is None or bounds[1] is None else max(bounds[1], 0)
+
+    def scratch_of(self, call: Call) -> IntExpr:
+        return _call_expr(call, self.plan.kernels[call.kernel].scratch)
+
+    def text(self, expr: IntExpr, prefix: str = "v") -> str:
+        """An expression over the run's values; nothing that data decides can overflow it."""
+        names = {name: f"{prefix}[{slot}]" for name, slot in self.slots.items()}
+        return (int_expr_to_c if self._is_plain(expr) else saturating_to_c)(expr, names)
+
+    def _is_plain(self, expr: IntExpr) -> bool:
+        """Whether no part of it can leave 64 bits."""
+        if expr.is_static:
+            return True
+        if expr.symbols() & self.limits.keys():
+            return False
+        whole = IntExpr(tuple((monomial, abs(number)) for monomial, number in expr.terms))
+        bounds = whole.bounds(self._plain)
+        if bounds is None or bounds[1] is None or bounds[1] >= _LARGEST_PLAIN:
+            return False
+        inner = [arg for atom in expr.atoms() for arg in getattr(atom, "args", ())]
+        return all(self._is_plain(arg) for arg in inner)
 
     def add_call(self, call: Call) -> None:
         kernel = self.plan.kernels[call.kernel]
@@ -76,15 +108,15 @@ class Tables:
         self.call_rows.append(f"/* {len(self.call_rows)} {c_comment(note)} */ {row}")
 
     def compute_functions(self) -> list[CFunction]:
-        """`compute` fills every value; dims that the run computes stand at their limit at first."""
-        names = {name: f"v[{slot}]" for name, slot in self.slots.items()}
-        first = [*((s.name, self.limits[s.name]) for s in self.plan.locals), *self.plan.offsets]
-        lines = [f"v[{self.slots[n]}] = {int_expr_to_c(e, names)}; /* {c_comment(n)} */" for n, e in first]
+        """`compute` fills every value; what the run computes stands at its limit at first."""
+        first = [(s.name, s.limit or ZERO) for s in self.plan.locals]
+        first += self.plan.offsets
+        lines = [f"v[{self.slots[n]}] = {self.text(e)}; /* {c_comment(n)} */" for n, e in first]
         computed = [(e, slot) for e, slot in self.values.items() if slot >= len(self.slots)]
-        lines += [f"v[{slot}] = {int_expr_to_c(e, names)};" for e, slot in computed]
+        lines += [f"v[{slot}] = {self.text(e)};" for e, slot in computed]
         functions = split_function("compute", "int64_t *v", "(v)", lines) if lines else []
         for name in sorted(self.set_symbols):
-            own = [f"v[{s}] = {int_expr_to_c(e, names)};" for e, s in computed if name in e.symbols()]
+            own = [f"v[{s}] = {self.text(e)};" for e, s in computed if name in e.symbols()]
             functions += split_function(f"after_{self.slots[name]}", "int64_t *v", "(v)", own)
         return functions
 
@@ -102,30 +134,15 @@ def _call_expr(call: Call, expr: IntExpr) -> IntExpr:
     return expr.substitute({f"d{i}": dim for i, dim in enumerate(call.dims)})
 
 
-def _limits(plan: ModulePlan) -> dict[str, IntExpr]:
-    """The most that each dim computed by the run can be, over the module's own dims."""
-    settings: dict[str, list[IntExpr]] = {s.name: [] for s in plan.locals}
-    for instruction in flat(plan.body):
-        if isinstance(instruction, SetSymbol):
-            settings[instruction.symbol].append(instruction.value)
-    limits: dict[str, IntExpr] = {}
-
-    def resolve(name: str) -> IntExpr:
-        if name not in limits:
-            limits[name] = IntExpr.of(0)  # one that is set from itself adds nothing
-            inner = [{n: resolve(n) for n in sorted(e.symbols() & settings.keys())} for e in settings[name]]
-            limits[name] = maximum(0, *(e.substitute(known) for e, known in zip(settings[name], inner)))
-        return limits[name]
-
-    return {name: resolve(name) for name in settings}
-
-
 def flat(body: Sequence[Instruction]) -> Iterator[Instruction]:
     for instruction in body:
         yield instruction
         if isinstance(instruction, Branch):
             yield from flat(instruction.then_body)
             yield from flat(instruction.else_body)
+        elif isinstance(instruction, Loop):
+            yield from flat(instruction.body)
+            yield from flat(instruction.after)
 
 
 def calls_of(body: Sequence[Instruction]) -> Iterator[Call]:
@@ -133,4 +150,4 @@ def calls_of(body: Sequence[Instruction]) -> Iterator[Call]:
 
 
 def nbytes_of(tensor: TensorSpec) -> IntExpr:
-    return product(tensor.shape) * tensor.dtype.nbytes
+    return tensor.dtype.bytes_of(product(tensor.shape))

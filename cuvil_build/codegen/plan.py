@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.int_expr import ZERO, IntExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,12 @@ class TensorSpec:
     """A unique C identifier made from it."""
     dtype: DType
     shape: tuple[IntExpr, ...]
-    """Over the module's symbols; row-major and compact."""
+    """Over the module's symbols and locals; row-major and compact."""
     buffer: int
-    """Index into `ModulePlan.buffers`."""
+    """Index into `ModulePlan.buffers`; of an output in a heap, that memory is what the caller gets."""
+    limits: tuple[IntExpr | None, ...] = ()
+    """Of each dim, over the module's symbols: the most that it can be; None: data decides. Empty: as the
+    locals have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,13 @@ class SymbolSpec:
 
 @dataclass(frozen=True, slots=True)
 class LocalSymbol:
-    """A dim that the run computes (an `If` output whose branches differ); set by `SetSymbol`."""
+    """A number that the run computes: a dim that a branch decides, an element of a value, a counter."""
 
     name: str
-    minimum: int
-    maximum: int | None
+    low: IntExpr | None = None
+    """The least that it can be, over the module's symbols; None: any negative number."""
+    limit: IntExpr | None = None
+    """The most that it can be, over the module's symbols; None: data decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +59,10 @@ class BufferSpec:
     """For comments and debug dumps only."""
     nbytes: IntExpr
     place: str
-    """`input`, `output`, `arena` or `weight`."""
+    """`input`, `output`, `arena`, `weight`, or `heap`: memory of its own that `Ensure` grows."""
     offset: IntExpr
-    """Bytes from the start of the arena or of the weights file; the input or output index otherwise."""
+    """Bytes from the start of the arena or of the weights file; the number of the input, output or heap
+    otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +118,45 @@ class SetSymbol:
 
 
 @dataclass(frozen=True, slots=True)
+class SetSymbols:
+    """All at once: every value is computed before any symbol changes."""
+
+    values: tuple[tuple[str, IntExpr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSymbol:
+    """Set a symbol from one element of a buffer of integers or bools; out of bounds, the run stops."""
+
+    symbol: str
+    buffer: int
+    element: int
+    dtype: DType
+    low: int
+    high: IntExpr | None
+    message: str
+    """What the number is, in the model's words; the module adds the value and the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ensure:
+    """Let a heap buffer hold at least so many bytes."""
+
+    buffer: int
+    nbytes: IntExpr
+    keep: bool = False
+    """What is in it must stay, also when it moves."""
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """Copy bytes between buffers that the memory plan could not let share."""
 
     source: int
     target: int
     nbytes: IntExpr
+    offset: IntExpr = ZERO
+    """Bytes from the start of the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +169,26 @@ class Branch:
     comment: str = ""
 
 
-Instruction = Union[Call, Guard, SetSymbol, Copy, Branch]
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Run a body again and again. In each iteration: `body`; then `again` is read; then `after`."""
+
+    trips: IntExpr | None
+    """Most iterations; None: no limit."""
+    condition: int | None
+    """Buffer whose first byte (a bool) lets the first iteration run; None: it runs."""
+    again: int | None
+    """Likewise for each further iteration."""
+    iteration: str
+    """Symbol: the number of the iteration, from zero."""
+    count: str
+    """Symbol: after the loop, how many iterations were run."""
+    body: tuple[Instruction, ...]
+    after: tuple[Instruction, ...]
+    comment: str = ""
+
+
+Instruction = Union[Call, Guard, SetSymbol, SetSymbols, ReadSymbol, Ensure, Copy, Branch, Loop]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,5 +223,7 @@ class ModulePlan:
     each over the symbols and earlier names."""
     features: tuple[str, ...] = field(default=())
     """CPU features that `open` checks, in the target's spelling."""
+    heaps: int = 0
+    """How many buffers of their own size there are: places `heap` with numbers below this."""
     embedded: bool = False
     """The weights file is part of the library."""

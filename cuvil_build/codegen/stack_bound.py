@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cuvil_build.codegen.plan import Branch, Instruction, KernelSpec, ModulePlan
+from cuvil_build.codegen.plan import Branch, Instruction, KernelSpec, Loop, ModulePlan
 
 FRAME_BYTES = 2048
 """Of every function but kernels and the typed entry."""
@@ -42,6 +42,7 @@ def stack_bytes(plan: ModulePlan) -> int:
 
 
 def _nesting(body: Sequence[Instruction]) -> int:
-    """Functions of the body that may be running at once: a branch may have been cut out of it."""
+    """Functions of the body that may be running at once: a branch or loop may have been cut out of it."""
     inner = [side for b in body if isinstance(b, Branch) for side in (b.then_body, b.else_body)]
+    inner += [side for b in body if isinstance(b, Loop) for side in (b.body, b.after)]
     return 2 + max((_nesting(side) for side in inner), default=0)

@@ -34,6 +34,7 @@ static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *
   void *shapes = take(base, &used, model->shape_count * sizeof(int64_t));
   void *pointers = take(base, &used, model->buffer_count * sizeof(void *));
   void *arguments = take(base, &used, model->max_call_buffers * sizeof(void *));
+  void *heaps = take(base, &used, model->heap_count * sizeof(cuvil_heap));
   void *pool = take(base, &used, CUVIL_RT(pool_bytes)(threads));
   if (!base) return used;
   memset(ctx, 0, sizeof *ctx);
@@ -44,19 +45,25 @@ static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *
   ctx->shapes = shapes;
   ctx->pointers = pointers;
   ctx->arguments = arguments;
+  ctx->heaps = heaps;
+  if (model->heap_count) memset(heaps, 0, model->heap_count * sizeof(cuvil_heap));
   ctx->pool = pool; /* only a place until start_threads */
   return used;
 }
 
-/* Arena, every output lent, scratch of every thread, for the largest dims; 0: no bound. */
+/* Arena, every output lent, scratch of every thread, for the largest dims; 0: no bound, or more than there
+   are addresses. */
 static size_t largest_work(const cuvil_model *model, int32_t threads) {
   if (model->arena_max < 0 || model->scratch_max < 0) return 0;
-  size_t bytes = CUVIL_RT(align)((size_t)model->arena_max);
+  int64_t bytes = cuvil_add(model->arena_max, cuvil_mul(threads, cuvil_add(model->scratch_max, CUVIL_ALIGN)));
   for (uint32_t i = 0; i < model->output_count; i++) {
-    if (model->outputs[i].nbytes_max < 0) return 0;
-    bytes += CUVIL_RT(align)((size_t)model->outputs[i].nbytes_max);
+    const cuvil_tensor *output = &model->outputs[i];
+    if (output->way == CUVIL_OUTPUT_HEAP) continue;
+    if (output->nbytes_max < 0) return 0;
+    bytes = cuvil_add(bytes, cuvil_add(output->nbytes_max, CUVIL_ALIGN));
   }
-  return bytes + (size_t)threads * CUVIL_RT(align)((size_t)model->scratch_max) + CUVIL_ALIGN;
+  bytes = cuvil_add(bytes, 2 * CUVIL_ALIGN);
+  return (uint64_t)bytes > SIZE_MAX / 2 ? 0 : CUVIL_RT(align)((size_t)bytes);
 }
 
 size_t CUVIL_RT(memory_bytes)(const cuvil_model *model, const void *options) {
@@ -138,10 +145,11 @@ int CUVIL_RT(open_memory)(const cuvil_model *model, cuvil_ctx **out, const void 
 
 #if CUVIL_SYSTEM
 
-static void *map_memory(size_t bytes) {
+/* `all` of it will be used: then the system may refuse at once what it can't give; else only a part is touched. */
+static void *map_memory(size_t bytes, int all) {
   if (!mmap || !munmap) return NULL;
   void *memory = mmap(NULL, bytes, CUVIL_PROT_READ | CUVIL_PROT_WRITE,
-                      CUVIL_MAP_PRIVATE | CUVIL_MAP_ANONYMOUS | CUVIL_MAP_NORESERVE, -1, 0);
+                      CUVIL_MAP_PRIVATE | CUVIL_MAP_ANONYMOUS | (all ? 0 : CUVIL_MAP_NORESERVE), -1, 0);
   return (intptr_t)memory == -1 ? NULL : memory;
 }
 
@@ -177,11 +185,11 @@ int CUVIL_RT(open)(const cuvil_model *model, cuvil_ctx **out, const char *path, 
   *out = NULL;
   /* Pages are reserved, not touched: a run uses only what its dims need. */
   size_t bytes = page_rounded + work;
-  void *memory = map_memory(bytes);
+  void *memory = map_memory(bytes, 0);
   if (!memory && work) {
     work = 0; /* the largest dims don't fit; runs with smaller ones may */
     bytes = page_rounded;
-    memory = map_memory(bytes);
+    memory = map_memory(bytes, 0);
   }
   if (!memory) return CUVIL_NO_MEMORY;
   cuvil_ctx *ctx = *out = memory;
@@ -211,13 +219,14 @@ int CUVIL_RT(open)(const cuvil_model *model, cuvil_ctx **out, const char *path, 
 }
 
 #if defined(__wasm__)
-static void *map_memory(size_t bytes) {
+static void *map_memory(size_t bytes, int all) {
+  (void)all;
   size_t page = __builtin_wasm_memory_grow(0, (bytes + 65535) / 65536);
   return page == (size_t)-1 ? NULL : (void *)(page * 65536);
 }
 #else
-static void *map_memory(size_t bytes) {
-  (void)bytes;
+static void *map_memory(size_t bytes, int all) {
+  (void)bytes, (void)all;
   return NULL;
 }
 #endif
@@ -235,12 +244,15 @@ static void release_work(cuvil_ctx *ctx) {
 }
 
 /* At least `bytes` of work memory; what was in it is lost when it grows. */
-int CUVIL_RT(reserve_work)(cuvil_ctx *ctx, size_t bytes) {
+int CUVIL_RT(reserve_work)(cuvil_ctx *ctx, uint64_t bytes) {
   if (bytes <= ctx->work_bytes) return CUVIL_OK;
   size_t had = ctx->work_bytes;
-  size_t asked = bytes + CUVIL_ALIGN;
-  release_work(ctx);
-  void *memory = ctx->allocate ? ctx->allocate(ctx->user, NULL, asked) : map_memory(asked);
+  size_t asked = (size_t)bytes + CUVIL_ALIGN;
+  void *memory = NULL;
+  if (bytes < SIZE_MAX / 2) {
+    release_work(ctx);
+    memory = ctx->allocate ? ctx->allocate(ctx->user, NULL, asked) : map_memory(asked, 0);
+  }
   if (!memory)
     return CUVIL_RT(fail)(ctx, CUVIL_NO_MEMORY, "not enough memory: these dims need %d bytes, there are %d", (int64_t)bytes,
                           (int64_t)had);
@@ -253,12 +265,58 @@ int CUVIL_RT(reserve_work)(cuvil_ctx *ctx, size_t bytes) {
   return CUVIL_OK;
 }
 
+static void release_heap(cuvil_ctx *ctx, cuvil_heap *heap) {
+  if (!heap->memory) return;
+  if (ctx->allocate)
+    ctx->allocate(ctx->user, heap->memory, 0);
+  else
+    unmap(heap->memory, heap->memory_bytes);
+  memset(heap, 0, sizeof *heap);
+}
+
+static cuvil_heap make_heap(cuvil_ctx *ctx, uint64_t bytes) {
+  cuvil_heap made;
+  memset(&made, 0, sizeof made);
+  if (bytes >= SIZE_MAX / 2 - CUVIL_ALIGN) return made;
+  size_t asked = (size_t)bytes + CUVIL_ALIGN;
+  made.memory = ctx->allocate ? ctx->allocate(ctx->user, NULL, asked) : map_memory(asked, 1);
+  if (!made.memory) return made;
+  size_t skipped = (0 - (uintptr_t)made.memory) % CUVIL_ALIGN;
+  made.memory_bytes = asked;
+  made.data = (uint8_t *)made.memory + skipped;
+  made.bytes = asked - skipped;
+  return made;
+}
+
+/* At least `bytes` for what `name` is; where it grows, twice as much as before, so that growing often stays
+   cheap. What is in it is lost unless `keep`. */
+int CUVIL_RT(grow)(cuvil_ctx *ctx, cuvil_heap *heap, int64_t bytes, int keep, const char *name) {
+  enum { LEAST = 4096 - CUVIL_ALIGN };
+  if (bytes < 0) return CUVIL_RT(fail)(ctx, CUVIL_BAD_DATA, "'%s': its size is negative", name);
+  if (heap->data && (uint64_t)bytes <= heap->bytes) return CUVIL_OK;
+  uint64_t wanted = 2 * (uint64_t)heap->bytes;
+  if (wanted < LEAST) wanted = LEAST;
+  if (wanted < (uint64_t)bytes) wanted = (uint64_t)bytes;
+  if (!keep) release_heap(ctx, heap);
+  cuvil_heap made = make_heap(ctx, wanted);
+  if (!made.data) made = make_heap(ctx, (uint64_t)bytes);
+  if (!made.data)
+    return CUVIL_RT(fail)(ctx, CUVIL_NO_MEMORY, "not enough memory: '%s' needs %d bytes, which only the run could tell", name,
+                          bytes);
+  if (heap->data) memcpy(made.data, heap->data, heap->bytes);
+  release_heap(ctx, heap);
+  *heap = made;
+  return CUVIL_OK;
+}
+
 const char *CUVIL_RT(error)(const cuvil_ctx *ctx) { return ctx ? ctx->error : NO_CONTEXT; }
 
 void CUVIL_RT(close)(cuvil_ctx *ctx) {
   if (!ctx) return;
   if (ctx->pool) CUVIL_RT(pool_stop)(ctx->pool);
   release_work(ctx);
+  release_heap(ctx, &ctx->scratch_heap);
+  for (uint32_t i = 0; i < ctx->model->heap_count; i++) release_heap(ctx, &ctx->heaps[i]);
   if (ctx->weights_mapped) unmap((void *)(uintptr_t)ctx->weights, ctx->weights_mapped);
   if (ctx->block_mapped) unmap(ctx, ctx->block_mapped);
 }

@@ -46,8 +46,15 @@ typedef struct {
 
 typedef struct {
   cuvil_number size;
+  cuvil_number limit; /* the most that it can be, before the run knows; -1: nobody knows */
   const char *label; /* the dim's name in the model, or "" */
 } cuvil_dim;
+
+enum {
+  CUVIL_OUTPUT_COPY,   /* the run copies it at its end */
+  CUVIL_OUTPUT_DIRECT, /* the kernels write into the caller's memory */
+  CUVIL_OUTPUT_HEAP    /* only the run knows its size: the module lends its own memory */
+};
 
 typedef struct {
   const char *name;
@@ -57,8 +64,9 @@ typedef struct {
   uint32_t buffer;
   const cuvil_dim *dims;
   /* Outputs only. */
-  uint32_t direct; /* the kernels write into the caller's memory; else the run copies at its end */
-  cuvil_number nbytes;
+  uint32_t way;
+  cuvil_number nbytes; /* once the run is done */
+  cuvil_number room;   /* what the caller's memory holds; -1 where the module lends it */
   int64_t nbytes_max; /* -1: no bound */
 } cuvil_tensor;
 
@@ -71,10 +79,10 @@ typedef struct {
   uint32_t axis;
 } cuvil_symbol;
 
-enum { CUVIL_PLACE_INPUT, CUVIL_PLACE_OUTPUT, CUVIL_PLACE_ARENA, CUVIL_PLACE_WEIGHT };
+enum { CUVIL_PLACE_INPUT, CUVIL_PLACE_OUTPUT, CUVIL_PLACE_ARENA, CUVIL_PLACE_WEIGHT, CUVIL_PLACE_HEAP };
 
 typedef struct {
-  cuvil_number offset; /* bytes, or the index of the input or output */
+  cuvil_number offset; /* bytes, or the number of the input, output or heap */
   uint32_t place;
 } cuvil_buffer;
 
@@ -108,6 +116,7 @@ typedef struct {
   uint32_t symbol_count;
   uint32_t buffer_count;
   uint32_t value_count;
+  uint32_t heap_count;
   uint32_t feature_count;
   uint32_t max_call_buffers;
   uint32_t max_call_dims;
@@ -137,6 +146,14 @@ typedef struct {
 
 typedef struct cuvil_pool cuvil_pool;
 
+/* Memory that grows when a run needs more, and stays for the next run. */
+typedef struct {
+  uint8_t *data; /* aligned; NULL: none yet */
+  size_t bytes;
+  void *memory; /* as it came from the system or from `allocate` */
+  size_t memory_bytes;
+} cuvil_heap;
+
 enum { CUVIL_WORK_GIVEN, CUVIL_WORK_MAPPED, CUVIL_WORK_ALLOCATED };
 
 struct cuvil_ctx {
@@ -156,6 +173,8 @@ struct cuvil_ctx {
   void *user;
   uint8_t *scratch;
   size_t scratch_stride;
+  cuvil_heap scratch_heap; /* for calls whose dims only the run knows */
+  cuvil_heap *heaps;
   cuvil_pool *pool; /* NULL: the caller's thread does everything */
   void **pointers;  /* of every buffer, set by each run */
   void **arguments; /* of the running call */
@@ -169,6 +188,13 @@ static inline int64_t CUVIL_RT(at)(const cuvil_ctx *ctx, cuvil_number number) {
   return number.value < 0 ? number.number : ctx->values[number.value];
 }
 
+/* Ends the function with a status that isn't CUVIL_OK. */
+#define CUVIL_TRY(call)          \
+  do {                           \
+    int status_ = (call);        \
+    if (status_) return status_; \
+  } while (0)
+
 static inline size_t CUVIL_RT(align)(size_t bytes) {
   return (bytes + CUVIL_ALIGN - 1) & ~(size_t)(CUVIL_ALIGN - 1);
 }
@@ -177,11 +203,41 @@ static inline size_t CUVIL_RT(align)(size_t bytes) {
    belongs to a branch that isn't taken. */
 static inline int64_t cuvil_floordiv(int64_t a, int64_t b) {
   if (b == 0) return 0;
+  if (b == -1) return a == INT64_MIN ? INT64_MAX : -a;
   int64_t quotient = a / b;
   return quotient - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-static inline int64_t cuvil_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - cuvil_floordiv(a, b) * b; }
+static inline int64_t cuvil_mod(int64_t a, int64_t b) {
+  if (b == 0 || b == -1) return 0;
+  int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+/* Sizes that data decides may be anything: what leaves 64 bits stops at the largest or smallest number, which
+   no memory holds. */
+static inline int64_t cuvil_add(int64_t a, int64_t b) {
+  int64_t sum;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  return a < 0 ? INT64_MIN : INT64_MAX;
+}
+
+static inline int64_t cuvil_sub(int64_t a, int64_t b) {
+  int64_t difference;
+  if (!__builtin_sub_overflow(a, b, &difference)) return difference;
+  return a < 0 ? INT64_MIN : INT64_MAX;
+}
+
+/* Without the builtin, which calls a function on 32-bit machines. */
+static inline int64_t cuvil_mul(int64_t a, int64_t b) {
+  if (a == 0 || b == 0) return 0;
+  uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a;
+  uint64_t y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
+  int negative = (a < 0) != (b < 0);
+  if (x > INT64_MAX / y) return negative ? INT64_MIN : INT64_MAX;
+  return negative ? -(int64_t)(x * y) : (int64_t)(x * y);
+}
+
 static inline int64_t cuvil_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t cuvil_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -192,7 +248,8 @@ CUVIL_HIDDEN int CUVIL_RT(open_memory)(const cuvil_model *model, cuvil_ctx **ctx
                                        size_t weights_bytes, void *memory, size_t bytes, const void *options);
 CUVIL_HIDDEN const char *CUVIL_RT(error)(const cuvil_ctx *ctx);
 CUVIL_HIDDEN void CUVIL_RT(close)(cuvil_ctx *ctx);
-CUVIL_HIDDEN int CUVIL_RT(reserve_work)(cuvil_ctx *ctx, size_t bytes);
+CUVIL_HIDDEN int CUVIL_RT(reserve_work)(cuvil_ctx *ctx, uint64_t bytes);
+CUVIL_HIDDEN int CUVIL_RT(grow)(cuvil_ctx *ctx, cuvil_heap *heap, int64_t bytes, int keep, const char *name);
 
 /* run.c */
 CUVIL_HIDDEN int CUVIL_RT(run)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out);
@@ -201,6 +258,10 @@ CUVIL_HIDDEN size_t CUVIL_RT(output_bytes)(const cuvil_ctx *ctx, int index);
 CUVIL_HIDDEN void CUVIL_RT(calls)(cuvil_ctx *ctx, uint32_t first, uint32_t count);
 CUVIL_HIDDEN int CUVIL_RT(guard)(cuvil_ctx *ctx, int64_t left, int relation, int64_t right, const char *message);
 
+CUVIL_HIDDEN int CUVIL_RT(read)(cuvil_ctx *ctx, int64_t *value, const void *data, int64_t element, int code, int bits,
+                                int64_t low, int64_t high, const char *message);
+CUVIL_HIDDEN int CUVIL_RT(ensure)(cuvil_ctx *ctx, uint32_t buffer, int64_t bytes, int keep, const char *name);
+CUVIL_HIDDEN int CUVIL_RT(scratch)(cuvil_ctx *ctx, int64_t bytes);
 CUVIL_HIDDEN void CUVIL_RT(copy)(void *target, const void *source, int64_t bytes);
 
 /* threads.c */

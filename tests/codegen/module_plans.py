@@ -190,7 +190,7 @@ def branch_plan() -> ModulePlan:
         inputs=[tensor("x", FLOAT32, ("n",), 0)],
         outputs=[tensor("y", FLOAT32, ("r",), 1), tensor("flag", BOOL, (), 3)],
         symbols=[SymbolSpec("n", 2, 9, (0, 0))],
-        local_symbols=[LocalSymbol("r", 0, None)],
+        local_symbols=[LocalSymbol("r", e(0), e("max(n, 2)"))],
         buffers=[
             BufferSpec("x", e("4*n"), "input", e(0)),
             BufferSpec("y", e("4*r"), "output", e(0)),

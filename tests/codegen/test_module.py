@@ -200,7 +200,7 @@ def test_nested_branches_set_dims_that_outer_ones_use(tmp_path: Path) -> None:
         inputs=plan.inputs,
         outputs=[plans.tensor("y", plans.FLOAT32, ("r",), 1)],
         symbols=plan.symbols,
-        local_symbols=[*plan.locals, plans.LocalSymbol("s", 0, None)],
+        local_symbols=[*plan.locals, plans.LocalSymbol("s", e(0), e("max(n, 2)"))],
         buffers=[*plan.buffers[:2], BufferSpec("condition", e(1), "arena", e(0))],
         kernels=plan.kernels,
         body=[

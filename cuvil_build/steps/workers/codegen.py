@@ -20,7 +20,8 @@ from cuvil_build.codegen.c_names import c_identifier
 from cuvil_build.codegen.checks import check_graph
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.codegen.module import WEIGHTS_FILE, emit_module, exports, units
-from cuvil_build.codegen.plan import Branch, Call, ModulePlan, TensorSpec
+from cuvil_build.codegen.module_tables import calls_of
+from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.errors import WeightsTooLarge
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
@@ -147,13 +148,8 @@ def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
 def _calls(plan: ModulePlan) -> dict[str, list[str]]:
     """Kernel symbol -> what the calls of it compute."""
     found: dict[str, list[str]] = {}
-    pending = list(plan.body)
-    while pending:
-        item = pending.pop()
-        if isinstance(item, Branch):
-            pending += (*item.then_body, *item.else_body)
-        elif isinstance(item, Call):
-            found.setdefault(plan.kernels[item.kernel].symbol, []).append(item.comment)
+    for call in calls_of(plan.body):
+        found.setdefault(plan.kernels[call.kernel].symbol, []).append(call.comment)
     return {symbol: sorted(comments) for symbol, comments in sorted(found.items())}
 
 
