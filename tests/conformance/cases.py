@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -172,7 +171,7 @@ def _light_data(path: Path, model: ModelProto) -> DataSet:
         shape = [d.dim_value if d.HasField("dim_value") else 1 for d in value.type.tensor_type.shape.dim]
         count = int(np.prod(shape))
         inputs.append((np.arange(count).reshape(shape) / count).astype(np.float32))
-    files = [Path(f"{os.path.splitext(path)[0]}_output_{i}.pb") for i in range(len(model.graph.output))]
+    files = [path.with_name(f"{path.stem}_output_{i}.pb") for i in range(len(model.graph.output))]
     if all(file.exists() for file in files):
         return inputs, [_read_value(f, v.type) for f, v in zip(files, model.graph.output)]
     names = [v.name for v in model.graph.input if v.name not in stored]

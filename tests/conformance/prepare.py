@@ -193,7 +193,7 @@ def _choices(model: ModelProto, data: Sequence[DataSet]) -> Iterator[list[str]]:
     shaping = [n for n in _shaping(model.graph) if n in fixed]
     if shaping:
         yield shaping
-    first, *rest = _free_inputs(model) or [""]
+    _, *rest = _free_inputs(model) or [""]
     small = [n for n in rest if n in fixed and fixed[n].dtype.kind in "iu" and fixed[n].size <= LARGEST_BOUND]
     both = [*shaping, *(n for n in small if n not in shaping)]
     if both and both != shaping:
