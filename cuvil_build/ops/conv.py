@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
@@ -13,23 +14,30 @@ from cuvil_build.kernel.view import within
 from cuvil_build.ops.batch_normalization import per_channel
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import mul
-from cuvil_build.ops.shapes import FLOATS, same_dtype
+from cuvil_build.ops.shapes import FLOATS, Shape, same_dtype
 from cuvil_build.ops.windows import Window, WindowAttributes, require_room
 
 
 def infer(
     ctx: InferContext, x: Known, w: Known, bias: Known | None = None, *, group: int = 1, **attributes: Any
 ) -> Known:
+    if bias is not None:
+        ctx.require_equal(bias.shape[0], w.shape[0], "the bias of Conv")
+    return Known(same_dtype(x, w), infer_convolution(ctx, x, w, group, attributes))
+
+
+def infer_convolution(
+    ctx: InferContext, x: Known, w: Known, group: int, attributes: Mapping[str, Any]
+) -> Shape:
+    """The shape of the result."""
     moves = WindowAttributes.of(attributes)
     check_ranks("Conv", x, w)
     kernel = moves.of_weights(w.shape[2:], ctx)
     ctx.require_equal(w.shape[1] * group, x.shape[1], "channels of Conv")
     require_groups(w.shape[0], group, "output channels")
-    if bias is not None:
-        ctx.require_equal(bias.shape[0], w.shape[0], "the bias of Conv")
     found = moves.windows(x.shape[2:], kernel)
     require_room(ctx, found)
-    return Known(same_dtype(x, w), (x.shape[0], w.shape[0], *(v.output for v in found)))
+    return (x.shape[0], w.shape[0], *(v.output for v in found))
 
 
 def lower(
@@ -43,9 +51,16 @@ def lower(
 
 
 def convolution(
-    build: NestBuilder, x: View, w: View, found: Sequence[Window], group: int, shape: Sequence[IntExpr]
+    build: NestBuilder,
+    x: View,
+    w: View,
+    found: Sequence[Window],
+    group: int,
+    shape: Sequence[IntExpr],
+    dtype: DType | None = None,
+    multiply: Callable[[Expr, Expr], Expr] = mul,
 ) -> View:
-    """The windowed sum of products alone."""
+    """The windowed sum of products alone; `multiply` gives numbers of the dtype, else of the input's."""
     per_group_in = w.shape[1]
     zero = Const(x.dtype.numpy.type(0).item(), x.dtype)
 
@@ -59,10 +74,10 @@ def convolution(
         at = [v.position(out, tap) for v, out, tap in zip(found, spatial, loops[1:])]
         conditions = [c for v, position in zip(found, at) for c in v.condition(position)]
         element = within(conditions, x.at((batch, source_of(channel, loops[0]), *at)), zero)
-        return mul(element, w.at((channel, *loops)))
+        return multiply(element, w.at((channel, *loops)))
 
     extents = [w.shape[1], *(IntExpr.of(v.kernel) for v in found)]
-    return build.reduce_over("sum", shape, extents, body, x.dtype, anchor="window")
+    return build.reduce_over("sum", shape, extents, body, dtype or x.dtype, anchor="window")
 
 
 def check_ranks(what: str, x: Known, w: Known) -> None:

@@ -1,0 +1,58 @@
+"""QuantizeLinear and DequantizeLinear: rounding, saturation, axes, blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .harness import Case, check, f32
+
+HALVES = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 1e9, -1e9, 3.4e38], np.float32)
+
+
+def u8(*shape: int, seed: int = 0, dtype: type = np.uint8) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng([seed, *shape]).integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def scales(*shape: int) -> np.ndarray:
+    return f32(*shape, seed=5, low=0.01, high=0.2)
+
+
+QUANTIZE = [
+    Case("QuantizeLinear", [HALVES, np.float32(1)]),
+    Case("QuantizeLinear", [HALVES, np.float32(1), np.uint8(3)]),
+    Case("QuantizeLinear", [HALVES, np.float32(0.5), np.int8(-5)], constants=[1, 2]),
+    Case("QuantizeLinear", [HALVES, np.float32([1]), np.int16([700])]),
+    Case("QuantizeLinear", [HALVES, np.float32(1), np.uint16(5)]),
+    Case("QuantizeLinear", [f32(2, 3, 4), scales(3), u8(3)], {"axis": 1}),
+    Case("QuantizeLinear", [f32(2, 3, 4), scales(4), u8(4, dtype=np.int8)], {"axis": -1}),
+    Case("QuantizeLinear", [f32(2, 8), scales(2, 3), u8(2, 3)], {"axis": 1, "block_size": 3}),
+    Case("QuantizeLinear", [f32(0, 8), np.float32(1)]),
+    Case("QuantizeLinear", [f32(2, 3), np.float32(0.1)], {"output_dtype": 3}),
+    Case("QuantizeLinear", [f32(2, 3).astype(np.float16), np.float16(0.1), np.uint8(7)]),
+]
+DEQUANTIZE = [
+    Case("DequantizeLinear", [u8(3, 4), np.float32(0.1)]),
+    Case("DequantizeLinear", [u8(3, 4), np.float32(0.1), np.uint8(200)]),
+    Case("DequantizeLinear", [u8(3, 4, dtype=np.int8), np.float32([0.1]), np.int8([-128])], constants=[1, 2]),
+    Case("DequantizeLinear", [u8(2, 3, 4), scales(3), u8(3, seed=1)], {"axis": -2}),
+    Case("DequantizeLinear", [u8(6, 4), scales(2, 4), u8(2, 4, seed=1)], {"axis": 0, "block_size": 3}),
+    Case("DequantizeLinear", [u8(7, dtype=np.int32) // 2, np.float32(0.1)]),
+    Case("DequantizeLinear", [u8(7, dtype=np.uint16), np.float32(0.1), np.uint16(9)]),
+    Case("DequantizeLinear", [u8(2, 3), np.float16(0.1), np.uint8(9)]),
+]
+
+
+@pytest.mark.parametrize("case", QUANTIZE + DEQUANTIZE, ids=str)
+def test_matches_onnxruntime(case: Case) -> None:
+    if "block_size" in case.attributes:
+        check_one_static(case)
+    else:
+        check(case)
+
+
+def check_one_static(case: Case) -> None:
+    from .harness import check_one, reference
+
+    check_one(case, reference(case), free=False, tolerance=2e-6)
