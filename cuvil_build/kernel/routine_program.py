@@ -91,9 +91,9 @@ class _ProgramBuilder:
         found: list[p.Statement] = []
         rest = _CHUNK
         for number, axis in reversed(list(enumerate(self._routine.axes))):
-            index = rest if number == 0 else rest % axis.extent
-            found.append(p.SetInt(axis.name, index))
-            rest = rest // axis.extent
+            extent = axis.extent if axis.extent != ZERO else ONE  # no chunk runs
+            found.append(p.SetInt(axis.name, rest if number == 0 else rest % extent))
+            rest = rest // extent
         return found
 
     # Statements ---------------------------------------------------------------------------------

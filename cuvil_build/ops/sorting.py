@@ -1,0 +1,112 @@
+"""Sorting in routines: a heap that keeps the best of many, and a stable merge sort of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.expr import Buffer, Expr, Local
+from cuvil_build.kernel.routine_writer import Number, RoutineWriter, load, number
+from cuvil_build.ops.scalar import add, call, mul
+
+Before = Callable[[Expr, Expr, Expr, Expr], Expr]
+"""`before(value, position, other value, other position)`: whether the first comes first in the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heap:
+    """Values with their positions; the one that comes last is on top."""
+
+    values: Buffer
+    positions: Buffer
+    before: Before
+
+    def sink(self, r: RoutineWriter, hole: Number, size: Number, value: Expr, position: Expr) -> None:
+        """Put a pair where the heap has a hole, below of which all is in order."""
+        at = r.let(hole, "hole")
+        child = r.let(add(mul(at, 2), 1), "child")
+        with r.repeat(call("lt", child, number(size))):
+            right = add(child, 1)
+            is_there = call("lt", right, number(size))
+            with r.when(call("and", is_there, self._is_before(child, *self._pair(right)))):
+                r.increase(child)
+            with r.when(self.before(value, position, *self._pair(child))):
+                r.store(self.values, (at,), load(self.values, child))
+                r.store(self.positions, (at,), load(self.positions, child))
+                r.set(at, child)
+                r.set(child, add(mul(child, 2), 1))
+            with r.otherwise():
+                r.set(child, number(size))
+        r.store(self.values, (at,), value)
+        r.store(self.positions, (at,), position)
+
+    def order(self, r: RoutineWriter, size: IntExpr) -> None:
+        """Any pairs become a heap."""
+        with r.loop(size // 2) as step:
+            top = size // 2 - 1 - step
+            self.sink(r, top, size, *self._own(r, top))
+
+    def sort(self, r: RoutineWriter, size: IntExpr) -> None:
+        """The heap becomes a list, first ones first."""
+        with r.loop(size - 1) as step:
+            last = size - 1 - step
+            value, position = self._own(r, last)
+            r.store(self.values, (last,), load(self.values, 0))
+            r.store(self.positions, (last,), load(self.positions, 0))
+            self.sink(r, 0, last, value, position)
+
+    def _own(self, r: RoutineWriter, at: IntExpr) -> tuple[Local, Local]:
+        value = r.let(load(self.values, at), "value")
+        return value, r.let(load(self.positions, at), "position")
+
+    def _pair(self, at: Expr) -> tuple[Expr, Expr]:
+        return load(self.values, at), load(self.positions, at)
+
+    def _is_before(self, at: Expr, value: Expr, position: Expr) -> Expr:
+        return self.before(*self._pair(at), value, position)
+
+
+IsAfter = Callable[[RoutineWriter, Local, Local], Expr]
+"""Writes what it needs to know whether the first of two positions belongs behind the second."""
+
+
+def merge_sort(r: RoutineWriter, positions: Buffer, spare: Buffer, count: IntExpr, is_after: IsAfter) -> None:
+    """Positions 0 … count-1 into an order in which none is after the next; equal ones keep theirs."""
+    with r.loop(count) as step:
+        r.store(positions, (step,), step)
+    width = r.let(1, "width")
+    with r.repeat(call("lt", width, number(count))):
+        start = r.let(0, "start")
+        with r.repeat(call("lt", start, number(count))):
+            _merge(r, positions, spare, (start, width, number(count)), is_after)
+            r.set(start, add(start, mul(width, 2)))
+        with r.loop(count) as step:
+            r.store(positions, (step,), load(spare, step))
+        r.set(width, mul(width, 2))
+
+
+def _merge(
+    r: RoutineWriter,
+    positions: Buffer,
+    spare: Buffer,
+    run: tuple[Local, Local, Expr],
+    is_after: IsAfter,
+) -> None:
+    """Two runs of `width` positions from `start`, as far as there are so many."""
+    start, width, count = run
+    left = r.let(start, "left")
+    middle = r.let(call("min", add(start, width), count), "middle")
+    right = r.let(middle, "right")
+    stop = r.let(call("min", add(start, mul(width, 2)), count), "stop")
+    with r.loop(stop, start=start) as to:
+        takes_right = r.let(call("ge", left, middle), "takes")
+        with r.when(call("and", call("lt", left, middle), call("lt", right, stop))):
+            one, other = r.let(load(positions, left), "one"), r.let(load(positions, right), "other")
+            r.set(takes_right, is_after(r, one, other))
+        with r.when(takes_right):
+            r.store(spare, (to,), load(positions, right))
+            r.increase(right)
+        with r.otherwise():
+            r.store(spare, (to,), load(positions, left))
+            r.increase(left)

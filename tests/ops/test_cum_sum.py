@@ -1,0 +1,41 @@
+"""CumSum and CumProd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .compiled import check_compiled
+from .harness import Case, check, f32, i64
+
+
+def running(x: np.ndarray, axis: int, op: str = "CumSum", **attributes: int) -> Case:
+    return Case(op, [x, np.array(axis)], attributes, constants=[1])
+
+
+CASES = [
+    running(f32(3, 4), 0),
+    running(f32(3, 4), 1, exclusive=1),
+    running(f32(3, 4), -1, reverse=1),
+    running(f32(2, 3, 4), 1, exclusive=1, reverse=1),
+    running(f32(2, 3, 4), 0, reverse=1),
+    running(f32(5), 0),
+    running(f32(0, 3), 0),
+    running(f32(1, 3), 0, exclusive=1),
+    running(i64(1, 2, 3), 0),
+    running(np.ones((2, 3), np.int32), 1, exclusive=1),
+    running(f32(3, 4), 1, "CumProd"),
+    running(f32(3, 4), 0, "CumProd", exclusive=1, reverse=1),
+    running(np.linspace(0, 1, 6), 0),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_matches_onnxruntime(case: Case) -> None:
+    check(case)
+
+
+def test_compiled_kernels_match_onnxruntime(tmp_path: Path) -> None:
+    check_compiled(CASES, tmp_path)
