@@ -1,16 +1,16 @@
-"""BatchNormalization as inference does it, and InstanceNormalization."""
+"""BatchNormalization with given statistics or those of the batch, and InstanceNormalization."""
 
 from __future__ import annotations
 
-from cuvil_build.cuir.int_expr import ONE, IntExpr
-from cuvil_build.errors import NotYet
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
+from cuvil_build.errors import InvalidModel, ShapeMismatch
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.kernel.expr import Expr
 from cuvil_build.kernel.view import reindex
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.reduce import mean
-from cuvil_build.ops.scalar import add, div, mul, sqrt, sub
-from cuvil_build.ops.shapes import require_attribute
+from cuvil_build.ops.scalar import add, cast, div, mul, sqrt, sub
+from cuvil_build.ops.shapes import FLOATS
 
 
 def infer(
@@ -24,13 +24,16 @@ def infer(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-) -> Known:
-    require_attribute(training_mode == 0, f"training_mode={training_mode}", "export the model for inference")
-    if ctx.output_count > 1:
-        raise NotYet("the training outputs of BatchNormalization")
+) -> tuple[Known, ...]:
+    if x.rank < 2:
+        raise ShapeMismatch(f"BatchNormalization needs batch and channels, the input has rank {x.rank}")
+    if ctx.output_count > 1 and not training_mode:
+        raise InvalidModel("BatchNormalization has running statistics as outputs only in training mode")
     for known in (scale, bias, centre, variance):
         ctx.require_equal(known.shape[0], x.shape[1], "channels of BatchNormalization")
-    return Known(x.dtype, x.shape)
+    result = Known(x.dtype, x.shape)
+    running = [Known(known.dtype, known.shape) for known in (centre, variance)]
+    return (result, *running)[: max(ctx.output_count, 1)]
 
 
 def lower(
@@ -44,11 +47,42 @@ def lower(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-) -> View:
+) -> View | tuple[View, View, View]:
     def normal(e: Expr, s: Expr, b: Expr, c: Expr, v: Expr) -> Expr:
+        s, b, c, v = (cast(value, e.dtype) for value in (s, b, c, v))
         return add(mul(sub(e, c), div(s, sqrt(add(v, epsilon)))), b)
 
-    return build.map(normal, x, *(per_channel(v, x) for v in (scale, bias, centre, variance)))
+    def normalized(c: View, v: View) -> View:
+        return build.map(normal, x, *(per_channel(value, x) for value in (scale, bias, c, v)))
+
+    if not training_mode:
+        return normalized(centre, variance)
+    batch_centre, batch_variance = _statistics(build, x)
+
+    def running(old: Expr, new: Expr) -> Expr:
+        return add(mul(old, momentum), mul(cast(new, old.dtype), 1.0 - momentum))
+
+    return (
+        normalized(batch_centre, batch_variance),
+        build.map(running, centre, batch_centre),
+        build.map(running, variance, batch_variance),
+    )
+
+
+def _statistics(build: NestBuilder, x: View) -> tuple[View, View]:
+    """Mean and variance of the batch, per channel."""
+    axes = [axis for axis in range(x.rank) if axis != 1]
+    x = build.settle(x)
+    centre = build.materialise(mean(build, x, axes))
+    squares = build.map(lambda e, c: mul(sub(e, c), sub(e, c)), x, centre)
+    variance = build.materialise(mean(build, squares, axes))
+    return _vector(centre), _vector(variance)
+
+
+def _vector(values: View) -> View:
+    """One element per channel, without the axes of size 1 beside it."""
+    rest = (ZERO,) * (values.rank - 2)
+    return reindex(values, (values.shape[1],), lambda index: (ZERO, index[0], *rest))
 
 
 def per_channel(values: View, x: View) -> View:
@@ -82,6 +116,6 @@ def _ones(rank: int) -> list[IntExpr]:
 
 
 OPS = (
-    Operator("BatchNormalization", infer, lower),
-    Operator("InstanceNormalization", infer_instance, lower_instance, kind="reduce"),
+    Operator("BatchNormalization", infer, lower, dtypes=FLOATS),
+    Operator("InstanceNormalization", infer_instance, lower_instance, kind="reduce", dtypes=FLOATS),
 )

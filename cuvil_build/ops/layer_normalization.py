@@ -7,7 +7,7 @@ from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.reduce import mean
 from cuvil_build.ops.scalar import add, call, mul, sqrt
-from cuvil_build.ops.shapes import broadcast_to, normal_axis, require_attribute
+from cuvil_build.ops.shapes import FLOATS, broadcast_to, normal_axis, require_attribute
 
 
 def infer(
@@ -24,7 +24,9 @@ def infer(
     if bias is not None:
         broadcast_to(ctx, bias.shape, x.shape, "the bias of LayerNormalization")
     reduced = tuple(ONE if d >= first else extent for d, extent in enumerate(x.shape))
-    return (Known(x.dtype, x.shape), Known(x.dtype, reduced), Known(x.dtype, reduced))[: ctx.output_count]
+    return (Known(x.dtype, x.shape), Known(x.dtype, reduced), Known(x.dtype, reduced))[
+        : max(ctx.output_count, 1)
+    ]
 
 
 def lower(
@@ -75,6 +77,6 @@ def _inverse_root(build: NestBuilder, x: View, axes: list[int], epsilon: float) 
 
 
 OPS = (
-    Operator("LayerNormalization", infer, lower, kind="reduce"),
-    Operator("RMSNormalization", infer_rms, lower_rms, kind="reduce"),
+    Operator("LayerNormalization", infer, lower, kind="reduce", dtypes=FLOATS),
+    Operator("RMSNormalization", infer_rms, lower_rms, kind="reduce", dtypes=FLOATS),
 )

@@ -136,6 +136,8 @@ class _Walk:
             return False
         if self.is_inlined(node.inputs[0]):
             return False  # shape arithmetic has no memory
+        if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+            return False  # the mask of Dropout is not memory of its operand
         source, result = (self.values[self.value(v)] for v in (node.inputs[0], node.outputs[0]))
         return (source.is_row_major and result.is_row_major) or (
             source.shape == result.shape and source.order == result.order
