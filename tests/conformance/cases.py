@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -45,7 +45,7 @@ class Case:
 
     def model(self) -> ModelProto:
         if self.test.model is not None:
-            return self.test.model
+            return cast(ModelProto, self.test.model)
         return onnx.load(self.path)
 
     @property

@@ -34,6 +34,6 @@ def _difference(given: np.ndarray, wanted: np.ndarray, rtol: float, atol: float)
     return ""
 
 
-def _is_native(dtype: np.dtype) -> bool:  # type: ignore[type-arg]
+def _is_native(dtype: np.dtype) -> bool:
     """Whether numpy itself has it; the others are of ml_dtypes and know no float as a partner."""
     return dtype.kind in "biufc" and dtype.isbuiltin == 1
