@@ -61,6 +61,8 @@ class Scope:
             return f"no kernel for {node.op_type}"
         if node not in self.needed:
             return f"node '{node.name}' only computes shapes"
+        if node in self.inference.measured or any(v in self.inference.read for v in node.outputs):
+            return f"node '{node.name}' decides shapes while the module runs"
         if any(is_read(v) for v in node.outputs[1:]):
             return f"node '{node.name}' has more than one result"
         known = self.inference.known.get(node.outputs[0])
@@ -95,7 +97,7 @@ def users(value: ir.Value) -> list[ir.Node]:
 def data_operands(scope: Scope, node: ir.Node) -> Iterator[ir.Value]:
     """Operands whose elements the node's kernel reads."""
     for index, value in enumerate(node.inputs):
-        if value is not None and not is_shape_operand(node, index, scope.inference.known.get(value)):
+        if value is not None and not is_shape_operand(node, index, scope.inference.find_operand(value)):
             yield value
 
 
