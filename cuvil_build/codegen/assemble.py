@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,7 +29,7 @@ from cuvil_build.codegen.plan import (
     TensorSpec,
 )
 from cuvil_build.cuir.dtypes import DTYPES, pack_bits
-from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.int_expr import IntExpr, product
 from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.errors import Internal, NotYet
 from cuvil_build.kernel.expr import Buffer
@@ -216,6 +217,8 @@ class _Assembler:
     weights: WeightPool
     buffers: list[BufferSpec] = field(default_factory=list)
     kernels: list[KernelSpec] = field(default_factory=list)
+    made: dict[str, GraphValue] = field(default_factory=dict)
+    """Constants that no graph has."""
     _buffer_ids: dict[tuple[str, IntExpr], int] = field(default_factory=dict)
     _kernel_ids: dict[str, int] = field(default_factory=dict)
 
@@ -236,11 +239,12 @@ class _Assembler:
         return self._buffer_ids[key]
 
     def value_buffer(self, name: str) -> int:
-        value = self.graph.values[name]
+        if name in self.made:
+            return self._weight(name, None)
         place = self.storage.places[name]
         if place.kind == "constant":
             return self._weight(name, None)
-        return self._placed(place, name, value.nbytes)
+        return self._placed(place, name, self.graph.values[name].nbytes)
 
     def _placed(self, place: Place, name: str, nbytes: IntExpr) -> int:
         if place.kind == "arena":
@@ -248,7 +252,8 @@ class _Assembler:
         return self._buffer(place.kind, IntExpr.of(place.number), name, nbytes)
 
     def _weight(self, name: str, packing: Packing | None) -> int:
-        number = self.weights.add(self.graph.values[name], packing)
+        value = self.made[name] if name in self.made else self.graph.values[name]
+        number = self.weights.add(value, packing)
         nbytes = self.weights.blocks[number].nbytes
         return self._buffer("weight", IntExpr.of(number), name, IntExpr.of(nbytes))
 
@@ -392,7 +397,8 @@ class _Assembler:
     # Regions -------------------------------------------------------------------------------------
 
     def region(self, item: RegionItem) -> Iterable[Instruction]:
-        bound = dict(zip((b.name for b in item.region.inputs), item.operands, strict=True))
+        bound = dict(zip((b.name for b in item.region.inputs), item.operands))
+        bound |= self.tables(item)
         bound |= dict(zip((b.name for b in item.region.outputs), item.results, strict=True))
         for name in item.results:
             yield from self.room(name, self.graph.values[name].nbytes)
@@ -403,6 +409,15 @@ class _Assembler:
             buffers = tuple(self.region_buffer(item, bound, b, kernel) for b in kernel.buffers)
             comment = ", ".join(item.nodes)
             yield Call(self.kernel(kernel.spec), buffers, kernel.dims, comment)
+
+    def tables(self, item: RegionItem) -> dict[str, str]:
+        """The last inputs of a region are numbers that its operators made: constants of no graph."""
+        region, bound = item.region, {}
+        for buffer, array in zip(region.inputs[len(item.operands) :], region.tables, strict=True):
+            name = bound[buffer.name] = inner_name(item.name, buffer.name)
+            digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
+            self.made[name] = GraphValue(name, buffer.dtype, buffer.shape, buffer.order, array, digest)
+        return bound
 
     def region_buffer(
         self, item: RegionItem, bound: dict[str, str], buffer: Buffer, kernel: EmittedKernel
@@ -424,10 +439,7 @@ class _Assembler:
 
 
 def _nbytes(buffer: Buffer) -> IntExpr:
-    total = IntExpr.of(buffer.dtype.nbytes)
-    for dim in buffer.shape:
-        total = total * dim
-    return total
+    return buffer.dtype.bytes_of(product(buffer.shape))
 
 
 def _guards(guards: Iterable[GraphGuard]) -> Iterable[Instruction]:

@@ -133,7 +133,7 @@ class _Walk:
         self.use(item.operands)
         self.define(item.results, key)
         for buffer in item.region.inner:
-            nbytes = product(buffer.shape) * buffer.dtype.nbytes
+            nbytes = buffer.dtype.bytes_of(product(buffer.shape))
             self.extra.append(_Life(inner_name(item.name, buffer.name), nbytes, self.position, self.position))
 
     # Branches ------------------------------------------------------------------------------------

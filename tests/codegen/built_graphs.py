@@ -1,0 +1,102 @@
+"""Small models as text, compiled to modules: the whole way from a graph to C without a project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+from onnx import ModelProto, parser
+
+from cuvil_build.bundle.weights import WeightBlob, WeightsFile, write_weights
+from cuvil_build.codegen.assemble import ModuleNames, WeightBlock, WeightPool, assemble
+from cuvil_build.codegen.kernels import emit_kernel
+from cuvil_build.codegen.plan import ModulePlan
+from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
+from cuvil_build.memory.arena import plan_arena
+from cuvil_build.memory.liveness import assign_storage
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.lower_graph import lower_graph
+from cuvil_build.ops.lowered_graph import LoweredGraph
+from cuvil_build.reference import run_reference
+from tests.codegen import module_plans as plans
+from tests.codegen.module_plans import Api, Built, dl
+from tests.kernel.harness import WIDE
+
+HEAD = '<ir_version: 10, opset_import: ["" : 23]>'
+Arrays = Mapping[str, np.ndarray]
+
+
+def lowered(text: str, largest: Mapping[str, int] | None = None) -> tuple[ModelProto, LoweredGraph]:
+    """A model in ONNX's textual syntax; `largest` bounds some of its dims."""
+    proto = parser.parse_model(HEAD + text)
+    model = ir.from_proto(proto)
+    dims: dict[str, FreeDim] = {}
+    for value in model.graph.inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if isinstance(dim, ir.SymbolicDim):
+                name = str(dim.value)
+                spec = DimSpec(0, (largest or {}).get(name))
+                dims.setdefault(name, FreeDim(name, spec, (value.name or "", axis)))
+    write_dims(model, dims)
+    return proto, lower_graph(model, infer_model(model), lambda value, rank: tuple(range(rank)))
+
+
+def planned(graph: LoweredGraph, weights: Path, name: str = "small") -> ModulePlan:
+    """The plan of a graph's module; its weights go to a file."""
+    storage = assign_storage(graph)
+    memory = plan_arena(storage.blocks, graph.reference_sizes())
+    pool = WeightPool()
+    names = ModuleNames(name, "test", "0", "00" * 32)
+    module = assemble(graph, storage, memory, partial(emit_kernel, target=None, numbers=WIDE), names, pool)
+    file: WeightsFile = write_weights(weights, [_blob(block) for block in pool.blocks])
+    return module.with_weights(file.offsets, file.nbytes, file.id, file.id_offset)
+
+
+def _blob(block: WeightBlock) -> WeightBlob:
+    return WeightBlob(
+        block.name,
+        block.dtype,
+        block.shape,
+        block.layout,
+        block.nbytes,
+        lambda: [block.data().view(np.uint8).data],
+    )
+
+
+class SmallModule:
+    """A compiled model beside its reference."""
+
+    def __init__(self, text: str, folder: Path, largest: Mapping[str, int] | None = None) -> None:
+        self.proto, self.graph = lowered(text, largest)
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = planned(self.graph, folder / "packed")
+        flags = (*plans.STRICT, *plans.FREESTANDING, "-O1", "-mavx2", "-mfma")
+        built: Built = plans.build(plan, folder, flags=flags)
+        (folder / "packed").replace(folder / "weights.safetensors")
+        self.plan = plan
+        self.api = Api(built)
+        self.context = self.api.opened()
+
+    def run(self, feeds: Arrays) -> list[np.ndarray]:
+        inputs = [np.ascontiguousarray(feeds[name]).reshape(feeds[name].shape) for name in self.graph.inputs]
+        return self.api.ran(self.context, [dl(a) for a in inputs])
+
+    def wanted(self, feeds: Arrays) -> list[np.ndarray]:
+        return [np.asarray(v) for v in run_reference(self.proto, dict(feeds)).outputs.values()]
+
+    def check(self, *cases: Arrays) -> None:
+        """One after the other in the same context, then backwards: what a run leaves must not matter."""
+        for feeds in (*cases, *reversed(cases)):
+            compare(self.run(feeds), self.wanted(feeds))
+
+
+def compare(have: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> None:
+    for one, other in zip(have, want, strict=True):
+        if one.size == 0 == other.size:
+            continue  # the reference does not know the dims of what no iteration made
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
