@@ -72,9 +72,7 @@ IsAfter = Callable[[RoutineWriter, Local, Local], Expr]
 
 
 def merge_sort(r: RoutineWriter, positions: Buffer, spare: Buffer, count: IntExpr, is_after: IsAfter) -> None:
-    """Positions 0 … count-1 into an order in which none is after the next; equal ones keep theirs."""
-    with r.loop(count) as step:
-        r.store(positions, (step,), step)
+    """The first `count` positions into an order in which none is after the next; equal ones keep theirs."""
     width = r.let(1, "width")
     with r.repeat(call("lt", width, number(count))):
         start = r.let(0, "start")
