@@ -11,6 +11,7 @@ import onnx_ir as ir
 from cuvil_build.cuir.int_expr import Atom, Bounds, Call, IntExpr, Symbol, maximum, minimum
 
 DIMS_KEY = "cuvil.dims"
+LIMITS_KEY = "cuvil.limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,17 @@ def write_dims(model: ir.Model, dims: Mapping[str, FreeDim]) -> None:
         for _, dim in sorted(dims.items())
     ]
     model.metadata_props[DIMS_KEY] = json.dumps(rows, separators=(",", ":"))
+
+
+def read_limits(model: ir.Model) -> dict[str, int | None]:
+    """What the user says that dims which data decides are at most, by name; None: something else is said."""
+    limits: dict[str, int | None] = json.loads(model.metadata_props.get(LIMITS_KEY, "{}"))
+    return limits
+
+
+def write_limits(model: ir.Model, limits: Mapping[str, int | None]) -> None:
+    if limits:
+        model.metadata_props[LIMITS_KEY] = json.dumps(dict(sorted(limits.items())), separators=(",", ":"))
 
 
 LARGEST = 1 << 48

@@ -26,7 +26,7 @@ from cuvil_build.errors import (
     UnsupportedOperator,
     nearest,
 )
-from cuvil_build.frontends.onnx_dims import settle_dims
+from cuvil_build.frontends.onnx_dims import require_decided, settle_dims
 from cuvil_build.frontends.onnx_file import read_model
 from cuvil_build.frontends.onnx_lift import lift
 from cuvil_build.ops import catalog
@@ -37,7 +37,7 @@ from cuvil_build.passes.expand_operators import Expander, is_expandable
 from cuvil_build.passes.graph_pass import Rewrite
 from cuvil_build.passes.pipeline import IMPORT, Check, run_passes
 
-CONTROL_FLOW = ("If",)
+CONTROL_FLOW = ("If", "Loop")
 """Operators that the inference driver and the code generator know by themselves."""
 
 
@@ -76,6 +76,10 @@ class Imported:
                 name: {"min": d.spec.minimum, "max": d.spec.maximum, "file": d.original}
                 for name, d in sorted(self.dims.items())
             },
+            "decided by data": {
+                name: {"min": low, "max": high}
+                for name, (low, high) in sorted(self.inference.decided_dims().items())
+            },
             "operators": dict(sorted(Counter(n.op_type for n in nodes).items())),
             "rewrites": dict(sorted(Counter(name for name, _ in self.rewrites).items())),
             "guards": [
@@ -102,6 +106,7 @@ def import_onnx(
     raise_all(unsupported_operators(model))
     try:
         result = run_passes(model, IMPORT, check=check, dump=dump)
+        require_decided(result.model, result.inference.decided_dims())
     except CuvilError as error:
         error.at(Loc(label))
         raise
@@ -134,6 +139,7 @@ def examine_onnx(
         return None, errors
     try:
         result = run_passes(model, IMPORT)
+        require_decided(result.model, result.inference.decided_dims())
     except CuvilError as error:
         return None, [error.at(Loc(label))]
     imported = _imported(result.model, result.inference, result.rewrites, opset)

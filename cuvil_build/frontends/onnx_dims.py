@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
+from cuvil_build.cuir.dims import DimSpec, FreeDim, read_dims, read_limits, write_dims, write_limits
 from cuvil_build.cuir.naming import fresh_name
-from cuvil_build.errors import InvalidModel, ShapeMismatch, UnknownDim, nearest
+from cuvil_build.errors import InvalidModel, NotYet, ShapeMismatch, UnknownDim, nearest
 
 UNNAMED = ("", "?", "-1", "None")
 RESERVED = {"min", "max"}
@@ -34,10 +34,14 @@ class _Place:
 
 
 def settle_dims(model: ir.Model, specs: Mapping[str, DimSpec]) -> dict[str, FreeDim]:
-    """Rewrites the input shapes; the free dims also go to the model's metadata."""
+    """Rewrites the input shapes; the free dims also go to the model's metadata.
+
+    What names no dim of an input may name one that data decides: see `require_decided`.
+    """
     places = [place for value in model.graph.inputs for place in _places(value)]
     symbols = _symbols(places)
-    given = _matched(places, symbols, specs)
+    given, others = _matched(places, symbols, specs)
+    write_limits(model, {name: _limit(spec) for name, spec in others.items()})
     dims: dict[str, FreeDim] = {}
     for value in model.graph.inputs:
         shape: list[int | ir.SymbolicDim] = []
@@ -54,6 +58,11 @@ def settle_dims(model: ir.Model, specs: Mapping[str, DimSpec]) -> dict[str, Free
         value.shape = ir.Shape(shape)
     write_dims(model, dims)
     return dims
+
+
+def _limit(spec: DimSpec) -> int | None:
+    is_plain = spec.minimum <= 1 and spec.multiple_of == 1 and not spec.is_fixed
+    return spec.maximum if is_plain else None
 
 
 def _places(value: ir.Value) -> list[_Place]:
@@ -97,14 +106,18 @@ def _identifier(text: str) -> str:
 
 def _matched(
     places: list[_Place], symbols: Mapping[str, str], specs: Mapping[str, DimSpec]
-) -> dict[str, DimSpec]:
-    """What holds at each place. A spec names a symbol, the file's text, or an axis of an input."""
+) -> tuple[dict[str, DimSpec], dict[str, DimSpec]]:
+    """What holds at each place, and the specs that fit none.
+
+    A spec names a symbol, the file's text, or an axis of an input.
+    """
     found: dict[str, tuple[str, DimSpec]] = {}
+    others: dict[str, DimSpec] = {}
     for key, spec in specs.items():
         hit = {p.key for p in places if key in (p.key, p.text or None, symbols.get(p.key))}
         if not hit:
-            known = {p.key for p in places} | set(symbols.values())
-            raise UnknownDim(f"dims: the model has no dim '{key}'", hint=nearest(key, known))
+            others[key] = spec
+            continue
         same = {symbols[place] for place in hit if place in symbols}
         hit |= {place for place, symbol in symbols.items() if symbol in same}
         for place in sorted(hit):
@@ -114,7 +127,17 @@ def _matched(
                     f"dims: '{other}' and '{key}' say different things of {place}",
                     hint="both are the same dim of the model; keep one of them",
                 )
-    return {place: spec for place, (_, spec) in found.items()}
+    return {place: spec for place, (_, spec) in found.items()}, others
+
+
+def require_decided(model: ir.Model, decided: Collection[str]) -> None:
+    """Raises UnknownDim where the user names neither a dim of an input nor one that data decides."""
+    for name, limit in read_limits(model).items():
+        if name not in decided:
+            known = {*read_dims(model), *decided}
+            raise UnknownDim(f"dims: the model has no dim '{name}'", hint=nearest(name, known))
+        if limit is None:
+            raise NotYet(f"dims: data decides '{name}', of which only 'max' can be said")
 
 
 def _agreed(place: _Place, spec: DimSpec | None) -> int:

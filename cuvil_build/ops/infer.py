@@ -13,9 +13,9 @@ import numpy as np
 import onnx.defs
 import onnx_ir as ir
 
-from cuvil_build.cuir.dims import Canonical, FreeDim, read_dims
+from cuvil_build.cuir.dims import Canonical, FreeDim, read_dims, read_limits
 from cuvil_build.cuir.guards import Guard, read_guards
-from cuvil_build.cuir.int_expr import Bounds, IntExpr, product
+from cuvil_build.cuir.int_expr import Bounds, IntExpr, minimum, product
 from cuvil_build.cuir.locations import location_of
 from cuvil_build.cuir.types import dtype_of, set_type, shape_of
 from cuvil_build.errors import (
@@ -106,6 +106,13 @@ class Inference:
         known = self.find_operand(value)
         assert known is not None
         return known
+
+    def decided_dims(self) -> dict[str, Bounds]:
+        """The symbols that data decides when the module runs."""
+        rows = [*self.measured.values(), *(read.dims for read in self.read.values())]
+        names = [dim.name for dims in rows for dim in dims]
+        names += [dim.name for facts in self.loops.values() for dim in facts.dims]
+        return {name: self.bounds[name] for name in names}
 
     def find_operand(self, value: ir.Value) -> Known | None:
         known, read = self.known.get(value), self.read.get(value)
@@ -214,6 +221,7 @@ class _Walk:
         self.find = find
         self.rewrite = rewrite
         self.result = Inference(bounds={name: dim.bounds for name, dim in dims.items()})
+        self.limits = read_limits(model)
         self.formals: dict[ir.Value, ir.Value] = {}
         """Inputs of the function bodies that are being inferred, with what the call gives for them."""
         self.callers: list[tuple[Inference, dict[ir.Value, ir.Value]]] = []
@@ -366,7 +374,8 @@ class _Walk:
         for index in np.ndindex(*shape):
             label = f"{value.name}[{', '.join(map(str, index))}]" if shape else f"{value.name}"
             name = self.symbol("_".join([value.name or "value", *map(str, index)]), (lowest, highest))
-            high = None if highest is None else IntExpr.of(highest)
+            most = self.result.bounds[name][1]
+            high = None if most is None else IntExpr.of(most)
             dims.append(MeasuredDim(name, lowest, high, f"'{label}'"))
             contents[index] = IntExpr.of(name)
         return ReadElements(tuple(dims), contents)
@@ -388,7 +397,7 @@ class _Walk:
         """A new symbol."""
         name = f"_{name}" if re.fullmatch(r"(d|at)\d+", name) else name  # kernels' and the arena's own
         found = _fresh(re.sub(r"\W", "_", name, flags=re.ASCII), self.result.bounds)
-        self.result.bounds[found] = bounds
+        self.result.bounds[found] = bounds[0], _least(bounds[1], self.limits.get(found))
         return found
 
     # Functions ------------------------------------------------------------------------------------
@@ -546,6 +555,9 @@ class _Context:
     def measured(self, what: str, low: int = 0, high: IntExpr | None = None) -> IntExpr:
         limit = None if high is None else self._relations.bounds(high)[1]
         name = self._symbol(f"{self._node.outputs[0].name or 'value'}_{len(self.dims)}", (low, limit))
+        most = self._relations.ranges[name][1]
+        if most is not None and most != limit:
+            high = IntExpr.of(most) if high is None else minimum(high, most)
         self.dims.append(MeasuredDim(name, low, high, f"{what} of node '{self._node.name}'"))
         return IntExpr.of(name)
 
@@ -554,6 +566,11 @@ class _Context:
         if fact not in self._relations.proved:
             self._relations.proved.add(fact)
             self.guards.append(guard)
+
+
+def _least(*limits: int | None) -> int | None:
+    known = [limit for limit in limits if limit is not None]
+    return min(known) if known else None
 
 
 def _plainness(expr: IntExpr) -> tuple[bool, int, str]:

@@ -193,8 +193,12 @@ class _Walk:
         most = None if facts.trips is None else facts.trips
         self.symbol(facts.iteration, ZERO, None if most is None else most - 1)
         self.symbol(facts.count, ZERO, most)
+        limits: list[GraphGuard] = []
         for dim in facts.dims:
-            self.symbol(dim.name, ZERO, None)
+            limit = self.inference.bounds[dim.name][1]
+            self.symbol(dim.name, ZERO, None if limit is None else IntExpr.of(limit))
+            if limit is not None:
+                limits.append(GraphGuard(dim.next, "<=", IntExpr.of(limit), f"dim '{dim.name}'"))
         states: list[LoopState] = []
         carried: list[ir.Value] = []
         after: list[Item] = []
@@ -224,6 +228,8 @@ class _Walk:
             written = self.written(body.inputs[0], number, f"{place}/number")
             inner = Body((written, *inner.items), inner.outputs)
             outputs = [number if v == _name(body.inputs[0]) else v for v in outputs]
+        if limits:
+            inner = Body((*inner.items, GuardItem(tuple(limits))), inner.outputs)
         yield LoopItem(
             place,
             facts.trips,

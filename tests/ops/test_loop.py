@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from onnx import ModelProto, parser
 
-from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
+from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims, write_limits
 from cuvil_build.errors import CuvilError, NotYet
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
@@ -183,3 +183,16 @@ def test_a_body_of_another_signature_is_refused() -> None:
   }>
 }"""
         )
+
+
+def test_a_limit_that_the_user_gives_is_checked_when_the_module_runs() -> None:
+    proto = parser.parse_model(HEAD + "g (int64[1] k) => (float[a] y) { y = ConstantOfShape (k) }")
+    model = ir.from_proto(proto)
+    write_limits(model, {"k_0": 5})
+    inference = infer_model(model)
+    assert inference.decided_dims()["k_0"][1] == 5
+    graph = lower_graph(model, inference, lambda value, rank: tuple(range(rank)))
+    assert str(graph.size_limit(graph.values["y"].nbytes)) == "20"
+    assert run_graph(graph, {"k": np.array([5])})[0].shape == (5,)
+    with pytest.raises(GuardFailed, match=r"is 6, allowed .*5"):
+        run_graph(graph, {"k": np.array([6])})
