@@ -11,15 +11,26 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
+import onnx.defs
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from cuvil_build.cuir.external_data import external_bytes, tensor_of
 from cuvil_build.cuir.naming import fresh_name
 from cuvil_build.cuir.weights import INLINE_NBYTES
 from cuvil_build.errors import InvalidModel, Loc, NotYet
+from cuvil_build.frontends.onnx_functions import inline_functions
+from cuvil_build.frontends.onnx_nodes import (
+    bodies_of,
+    complete_types,
+    graphs_of,
+    node_errors,
+    node_text,
+    nodes_of,
+)
+from cuvil_build.ops.infer import raise_all
 
 MAX_NBYTES = 1 << 31
 
@@ -49,15 +60,21 @@ class SourceModel:
 def read_model(path: Path, label: str) -> SourceModel:
     """The model of a file; `label` is what errors and locations call it."""
     proto = _parse(path, label)
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
-    opset = _opset(proto, label)
+    versions = _versions(proto, label)
+    proto = inline_functions(proto, label)
+    opset = versions.get("", 0)
+    for node in nodes_of(proto.graph):
+        complete_types(node, label, opset)
+    raise_all(node_errors(proto.graph, versions, label))
     source = SourceModel(proto, opset)
     _Tidy(source, label).graph(proto.graph, {})
     for graph in graphs_of(proto.graph):
         _take_tensors(graph, source, path.parent, label)
         _drop_default_inputs(graph)
         graph.ClearField("value_info")
+        graph.ClearField("metadata_props")
+        for port in (*graph.input, *graph.output, *graph.initializer):
+            port.ClearField("metadata_props")
         graph.ClearField("quantization_annotation")
     return source
 
@@ -81,38 +98,48 @@ def _parse(path: Path, label: str) -> ModelProto:
         raise damaged(
             label, "not an ONNX model, or a truncated one", hint="export or fetch it again"
         ) from error
+    broken = next(_broken_texts(proto), None)
+    if broken is not None:
+        raise damaged(label, f"the name {broken!r} is no UTF-8 text", hint="it may be damaged")
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise damaged(label, "the file holds no graph", hint="it may be truncated, or no ONNX model")
     return proto
 
 
-def _opset(proto: ModelProto, label: str) -> int:
-    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+def _broken_texts(message: Message) -> Iterator[bytes]:
+    """Texts that are no UTF-8: protobuf gives them as bytes."""
+    for descriptor, value in message.ListFields():
+        if descriptor.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
+            continue
+        for part in (value,) if isinstance(value, str | bytes | Message) else value:
+            if isinstance(part, Message):
+                yield from _broken_texts(part)
+            elif isinstance(part, bytes):
+                yield part[:40]
+
+
+def _versions(proto: ModelProto, label: str) -> dict[str, int]:
+    """Of each domain that the model imports."""
+    versions: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise damaged(label, f"two opsets of the domain '{domain}': {versions[domain]}, {entry.version}")
+        if domain in ("", "ai.onnx.ml"):
+            _check_version(domain, entry.version, label)
     if not versions:
         raise damaged(label, "the model names no opset")
-    uses_default = any(n.domain in ("", "ai.onnx") for g in graphs_of(proto.graph) for n in g.node)
-    if "" not in versions and uses_default:
+    nodes = [node for graph in (proto.graph, *proto.functions) for node in graph.node]
+    if "" not in versions and any(n.domain in ("", "ai.onnx") for n in nodes):
         raise damaged(label, "the model names no opset of the default domain, and uses its operators")
-    return int(versions.get("", 0))
+    return versions
 
 
-def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for inner in _bodies(node):
-            yield from graphs_of(inner)
-
-
-def _bodies(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def node_text(node: NodeProto, opset: int) -> str:
-    name = node.name or next((o for o in node.output if o), "")
-    return f"node '{name}' ({node.op_type}, opset {opset})"
+def _check_version(domain: str, version: int, label: str) -> None:
+    newest = onnx.defs.onnx_ml_opset_version() if domain else onnx.defs.onnx_opset_version()
+    if not 1 <= version <= newest:
+        name = f"opset {version} of '{domain}'" if domain else f"opset {version}"
+        raise damaged(label, f"{name} is not known: 1 to {newest} are", hint="export with an older opset")
 
 
 # Names and order -------------------------------------------------------------------------------------------
@@ -172,13 +199,16 @@ class _Tidy:
             if name and name not in names:
                 raise damaged(self.label, f"reads '{name}', which nothing defines", node=text)
             node.input[index] = names[name] if name else ""
-        metadata = tuple(sorted((p.key, p.value) for p in node.metadata_props))
+        # What we write ourselves is trusted, so none of it may come from a file.
+        given = {p.key: p.value for p in node.metadata_props if not p.key.startswith("cuvil.")}
+        metadata = tuple(sorted(given.items()))
+        node.ClearField("metadata_props")
         for index, name in enumerate(node.output):
             if name:
                 node.output[index] = names[name]
                 origin = Origin(label, node.op_type, self.source.opset, metadata)
                 self.source.origins[names[name]] = origin
-        for body in _bodies(node):
+        for body in bodies_of(node):
             self.graph(body, names)
 
     def sort(self, graph: GraphProto) -> None:
@@ -212,7 +242,7 @@ class _Tidy:
 
 def _reads(node: NodeProto) -> Iterable[str]:
     yield from node.input
-    for body in _bodies(node):
+    for body in bodies_of(node):
         for inner in body.node:
             yield from _reads(inner)
         yield from (v.name for v in body.output)

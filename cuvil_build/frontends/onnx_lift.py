@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import onnx
+import onnx.checker
 import onnx.defs
+import onnx.shape_inference
 import onnx.version_converter
 import onnx_ir as ir
 
@@ -12,7 +14,8 @@ from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import IR_VERSION, OPSET, is_known_domain
 from cuvil_build.cuir.traverse import graphs_within, own_values
 from cuvil_build.errors import InvalidModel, Loc
-from cuvil_build.frontends.onnx_file import Origin, SourceModel, graphs_of, node_text
+from cuvil_build.frontends.onnx_file import Origin, SourceModel
+from cuvil_build.frontends.onnx_nodes import graphs_of, node_text
 from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import raise_all, unsupported_operator
 
@@ -28,7 +31,14 @@ def lift(source: SourceModel, label: str) -> ir.Model:
         _refuse_undefined(source, label)
         try:
             proto = onnx.version_converter.convert_version(proto, OPSET)
-        except (onnx.version_converter.ConvertError, RuntimeError, ValueError) as error:
+        except (
+            onnx.version_converter.ConvertError,
+            onnx.checker.ValidationError,
+            onnx.shape_inference.InferenceError,
+            RuntimeError,
+            ValueError,
+            IndexError,
+        ) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InvalidModel(
                 f"opset {source.opset} can't be lifted to {OPSET}: {first[:200]}",
