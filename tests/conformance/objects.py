@@ -45,13 +45,20 @@ class Compiler:
 
 
 def shipped_compiler(target: str) -> Compiler:
-    """The compiler and all flags of a build."""
+    """The compiler and all flags of a build. zig's own driver takes one file a call, or joins the objects of
+    several: the clang inside of it is asked directly."""
     tools = find_toolchain()
     description = load_target(target, [shipped("targets")])
-    link = link_command(tools, description, [], Path("unused"))
-    words = link.argv[len(tools.command) : -2]
-    flags = (*tools.command, *compile_flags(tools, description))
-    return Compiler(flags, (*tools.command, *words), closed_environment(tools), tools.identity)
+    zig = Path(tools.command[0])
+    flags = [f for f in compile_flags(tools, description) if not f.startswith("-mcpu=")]
+    machine = (f"-march={description.gcc_march}", "-isystem", str(zig.parent / "lib/include"))
+    words = link_command(tools, description, [], Path("unused")).argv[len(tools.command) : -2]
+    return Compiler(
+        (str(zig), "clang", *flags, *machine),
+        (*tools.command, *words),
+        closed_environment(tools),
+        tools.identity,
+    )
 
 
 def sanitizing_compiler(target: str) -> Compiler:
