@@ -89,16 +89,25 @@ class Expansion:
 
     def place(self, node: ir.Node) -> None:
         """Put a node where the original stands, with names and a location of its own."""
+        self.adopt(node)
+        assert self.node.graph is not None
+        self.node.graph.insert_before(self.node, node)
+
+    def value(self, name: str) -> ir.Value:
+        """A new value without a maker: an input of a body."""
+        return ir.Value(name=self._namer.value(f"{self.node.name or self.node.op_type}/{name}"))
+
+    def adopt(self, node: ir.Node) -> ir.Node:
+        """Names and a location for a new node, which may be one of a body."""
         base = self.node.name or self.node.op_type
         node.name = self._namer.node(f"{base}/{node.name or node.op_type}")
         for value in node.outputs:
             if value.name != "":
                 value.name = self._namer.value(f"{base}/{value.name or node.op_type}")
-        assert self.node.graph is not None
-        self.node.graph.insert_before(self.node, node)
         inherit([node], [self.node])
         if node.domain:
             self._model.opset_imports.setdefault(node.domain, 1)
+        return node
 
     def constant(self, array: np.ndarray[Any, Any] | ir.TensorProtocol, name: str = "constant") -> ir.Value:
         """A new initializer; the numbers are kept, not copied."""
