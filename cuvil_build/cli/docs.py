@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import onnx.defs
 from typer.models import ArgumentInfo
 
 from cuvil_build import catalog, errors, paths, yaml_source
@@ -18,6 +21,7 @@ from cuvil_build.cli.main import COMMANDS, verb_help
 from cuvil_build.config.project import NOT_YET, json_schema
 from cuvil_build.errors import CuvilError, ManyErrors, UsageMistake, error_name
 from cuvil_build.ops.catalog import all_operators
+from cuvil_build.ops.operator import Operator
 from cuvil_build.steps.step import StepKind
 from cuvil_build.target.load import load_target, target_names
 
@@ -34,6 +38,14 @@ SCOPES = {
     "variant": "nothing: one per variant",
     "unit": "variants with the same source file",
 }
+
+RESOLVED_AT_IMPORT = tuple(
+    "If Loop Scan ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct "
+    "SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap SplitToSequence".split()
+)
+"""Control flow and containers: the driver and passes of the import know them, no file of `ops/`."""
+WRITTEN_BY_RUNS = ("conformance.md",)
+"""Pages of the reference that another program writes from what it has measured."""
 
 
 def pages() -> dict[str, str]:
@@ -196,22 +208,85 @@ def _errors() -> str:
 
 
 def _operators() -> str:
+    counts = _passing_tests()
     rows = [
         (
-            op.domain or "ai.onnx",
-            _code(op.name),
-            op.kind if op.lower else "at build time",
+            _code(f"{op.domain}.{op.name}" if op.domain else op.name),
+            _versions(op.domain, op.name),
+            _way(op),
             ", ".join(op.dtypes),
+            str(counts.get(f"{op.domain}.{op.name}".lstrip("."), "")),
         )
         for op in all_operators()
     ]
+    described = {op.key for op in all_operators()}
+    others = [s for s in _schemas() if _key(s) not in described and s.name not in RESOLVED_AT_IMPORT]
+    expanded = [s for s in others if _has_body(s)]
+    missing = [s for s in others if s not in expanded]
+    lead = f"""{len(rows)} operators have a description of their own. *Opsets* are the versions in which ONNX
+changed them, up to {onnx.defs.onnx_opset_version()}; older forms are lifted when a model is imported. *Way* is the
+shape of the loop nest that an operator becomes, `expanded` where it is written with other operators, `at build time`
+where nothing is left of it in a module. *dtypes* are those of the first operand. *Tests* counts ONNX's backend tests
+that have the operator and pass. Kernels for all CPU targets are made in one way, so that an operator runs on each."""
     return _page(
         "Operators",
-        f"The {len(rows)} operators that modules can compute. *Kind* is the shape of the loop nest that an\n"
-        "operator becomes; operators without one are gone before code is generated. *dtypes* are those of\n"
-        "the first operand.",
-        _table(("domain", "operator", "kind", "dtypes"), rows),
+        lead,
+        _table(("operator", "opsets", "way", "dtypes", "tests"), rows),
+        "## Control flow and containers",
+        "`If`, `Loop` and `Scan`, nested and with captured values; a `Scan` becomes a `Loop`. Sequences and\n"
+        "optionals are resolved when a model is imported, as far as their lengths are known by then.",
+        "## Expanded by ONNX's own definition",
+        ", ".join(_code(_full_name(s)) for s in expanded) + ".",
+        "## Not supported",
+        "A model with one of these is refused with the names of all such nodes. What can be done: leave them\n"
+        "out with `outputs`, compute them outside of the module, or write them with other operators.",
+        ", ".join(_code(_full_name(s)) for s in missing) + ".",
     )
+
+
+def _has_body(schema: Any) -> bool:
+    """onnx declares no types for these two."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _schemas() -> list[onnx.defs.OpSchema]:
+    """ONNX's operators in their newest form, sorted."""
+    found = [s for s in onnx.defs.get_all_schemas() if not s.deprecated]
+    return sorted(found, key=lambda s: (s.domain, s.name))
+
+
+def _key(schema: onnx.defs.OpSchema) -> tuple[str, str]:
+    return schema.domain, schema.name
+
+
+def _full_name(schema: onnx.defs.OpSchema) -> str:
+    return f"{schema.domain}.{schema.name}" if schema.domain else schema.name
+
+
+@cache
+def _history() -> dict[tuple[str, str], list[int]]:
+    found: dict[tuple[str, str], set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found.setdefault(_key(schema), set()).add(schema.since_version)
+    return {key: sorted(versions) for key, versions in found.items()}
+
+
+def _versions(domain: str, name: str) -> str:
+    """Where ONNX itself defines the operator."""
+    return ", ".join(map(str, _history().get((domain, name), ())))
+
+
+def _way(op: Operator) -> str:
+    if op.lower is not None:
+        return op.kind
+    return "expanded" if op.expand is not None else "at build time"
+
+
+def _passing_tests() -> dict[str, int]:
+    """Written by the conformance run; there in a checkout, not in a wheel."""
+    file = PACKAGE.parent / "tests/conformance/operators.json"
+    counts: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return counts
 
 
 def _rules() -> str:
@@ -263,7 +338,7 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     wanted = pages()
     for old in FOLDER.glob("*.md"):
-        if old.name not in wanted:
+        if old.name not in {*wanted, *WRITTEN_BY_RUNS}:
             old.unlink()
     for name, text in wanted.items():
         (FOLDER / name).write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -12,12 +13,19 @@ from tests.conformance.suite import STATUSES, Result
 
 EXPECTED = Path(__file__).with_name("expected.txt")
 REPORT = Path(__file__).parents[2] / "docs/reference/conformance.md"
+OPERATORS = Path(__file__).with_name("operators.json")
 LONGEST_REASON = 160
 
 
 def expected_names() -> list[str]:
     """Of the tests that must pass, by category and name."""
     return EXPECTED.read_text().split() if EXPECTED.exists() else []
+
+
+def passing_operators(results: Sequence[Result]) -> str:
+    """For the table of operators: how many passing tests each stands in, as JSON."""
+    counts = Counter(op for r in results if r.status == "pass" for op in r.ops)
+    return json.dumps(dict(sorted(counts.items())), indent=1) + "\n"
 
 
 def summary(results: Sequence[Result]) -> str:

@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conformance.cases import CATEGORIES, Case, load_cases
-from tests.conformance.report import EXPECTED, REPORT, expected_names, report, summary
+from tests.conformance.report import (
+    EXPECTED,
+    OPERATORS,
+    REPORT,
+    expected_names,
+    passing_operators,
+    report,
+    summary,
+)
 from tests.conformance.suite import STATUSES, Result, Settings, run_cases
 
 
@@ -58,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.update:
         EXPECTED.write_text("".join(f"{r.name}\n" for r in results if r.status == "pass"))
         REPORT.write_text(report(results))
+        OPERATORS.write_text(passing_operators(results))
     lost = sorted({r.name for r in results if r.status != "pass"} & set(expected_names()))
     for name in lost:
         print(f"no longer passes: {name}")
