@@ -93,11 +93,11 @@ def _prepare(cases: Sequence[Case], settings: Settings) -> dict[str, Outcome]:
     by_name = {c.name: c for c in cases}
     place = Place(settings.folder, settings.target)
     start = forked(lambda name: prepare(by_name[name], place))
-    light = [[c.name] for c in cases if c.category == LIGHT]
     others = [c.name for c in cases if c.category != LIGHT]
-    found = {o.item: o for o in work_apart(light, start, jobs=settings.jobs, limit_s=LIGHT_LIMIT_S)}
     batches = [others[i : i + PER_FORK] for i in range(0, len(others), PER_FORK)]
-    for outcome in work_apart(batches, start, jobs=settings.jobs, limit_s=PREPARE_LIMIT_S):
+    found = {o.item: o for o in work_apart(batches, start, jobs=settings.jobs, limit_s=PREPARE_LIMIT_S)}
+    light = [[c.name] for c in cases if c.category == LIGHT]
+    for outcome in work_apart(light, start, jobs=settings.jobs, limit_s=LIGHT_LIMIT_S):
         found[outcome.item] = outcome
     return found
 
