@@ -40,8 +40,9 @@ SCOPES = {
 }
 
 RESOLVED_AT_IMPORT = tuple(
-    "If Loop Scan ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct "
-    "SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap SplitToSequence".split()
+    "If Loop Scan ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt "
+    "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap "
+    "SplitToSequence".split()
 )
 """Control flow and containers: the driver and passes of the import know them, no file of `ops/`."""
 WRITTEN_BY_RUNS = ("conformance.md",)
@@ -224,10 +225,11 @@ def _operators() -> str:
     expanded = [s for s in others if _has_body(s)]
     missing = [s for s in others if s not in expanded]
     lead = f"""{len(rows)} operators have a description of their own. *Opsets* are the versions in which ONNX
-changed them, up to {onnx.defs.onnx_opset_version()}; older forms are lifted when a model is imported. *Way* is the
-shape of the loop nest that an operator becomes, `expanded` where it is written with other operators, `at build time`
-where nothing is left of it in a module. *dtypes* are those of the first operand. *Tests* counts ONNX's backend tests
-that have the operator and pass. Kernels for all CPU targets are made in one way, so that an operator runs on each."""
+changed them, up to {onnx.defs.onnx_opset_version()}; older forms are lifted when a model is
+imported. *Way* is the shape of the loop nest that an operator becomes, `expanded` where it is
+written with other operators, `at build time` where nothing is left of it in a module. *dtypes* are
+those of the first operand. *Tests* counts ONNX's backend tests that have the operator and pass.
+Kernels for all CPU targets are made in one way, so that an operator runs on each."""
     return _page(
         "Operators",
         lead,
@@ -238,8 +240,8 @@ that have the operator and pass. Kernels for all CPU targets are made in one way
         "## Expanded by ONNX's own definition",
         ", ".join(_code(_full_name(s)) for s in expanded) + ".",
         "## Not supported",
-        "A model with one of these is refused with the names of all such nodes. What can be done: leave them\n"
-        "out with `outputs`, compute them outside of the module, or write them with other operators.",
+        "A model with one of these is refused with the names of all such nodes. What can be done: leave\n"
+        "them out with `outputs`, compute them outside of the module, or write them with other operators.",
         ", ".join(_code(_full_name(s)) for s in missing) + ".",
     )
 
