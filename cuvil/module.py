@@ -104,6 +104,8 @@ class Module:
         self._in_shapes: list[ctypes.Array[ctypes.c_int64]] = []
         self._known_shapes: list[Shape] | None = None
         self._planned: list[tuple[Shape, np.dtype[Any], _DLTensor]] = []
+        self._lent: list[int] = []
+        """Outputs whose size has no limit before the run: the module lends its own memory."""
         self._decided_by_run = _decided_by_run(inputs, outputs)
         self._open(weights, threads)
 
@@ -179,11 +181,14 @@ class Module:
             output = np.empty(shape, dtype)
             tensor.data = _address(output)
             outputs.append(output)
+        for index in self._lent:
+            self._out_tensors[index].data = None
         if self._functions.run(context, self._in_address, self._out_address):
             self._known_shapes = None
             raise CuvilRuntimeError(f"{self.name}: {self._functions.text(context)}")
         for index in self._decided_by_run:
-            outputs[index] = self._cut(outputs[index], index)
+            lent = index in self._lent
+            outputs[index] = self._taken(index) if lent else self._cut(outputs[index], index)
         return outputs
 
     def _prepared(self, index: int, given: Any) -> np.ndarray:
@@ -212,8 +217,10 @@ class Module:
             tensor.shape = ctypes.addressof(numbers)
         if self._functions.output_shapes(context, self._in_address, self._out_address):
             raise CuvilRuntimeError(f"{self.name}: {self._functions.text(context)}")
+        told = [self._shape(i) for i in range(len(self.outputs))]
+        self._lent = [i for i, shape in enumerate(told) if any(size < 0 for size in shape)]
         self._planned = [
-            (self._shape(i), dtype, tensor)
+            ((0,) if i in self._lent else told[i], dtype, tensor)
             for i, (dtype, tensor) in enumerate(zip(self._output_dtypes, self._out_tensors))
         ]
         self._known_shapes = shapes
@@ -225,6 +232,12 @@ class Module:
         """The part that the run filled, where it was only known then how much that is."""
         shape = self._shape(index)
         return output.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+    def _taken(self, index: int) -> np.ndarray:
+        """A copy of what lies in the module's own memory, where nothing tells the size before the run."""
+        tensor, dtype, shape = self._out_tensors[index], self._output_dtypes[index], self._shape(index)
+        raw = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(tensor.data)
+        return np.frombuffer(raw, dtype).reshape(shape).copy()
 
     def _wrong_names(self, inputs: Mapping[str, Any]) -> str:
         extra = [name for name in inputs if name not in self._input_names]

@@ -53,6 +53,9 @@ from cuvil_build.ops.lowered_graph import (
 )
 
 
+_LOWEST = -(2**63)
+
+
 @dataclass(frozen=True, slots=True)
 class WeightBlock:
     """One block of the weights file."""
@@ -329,7 +332,8 @@ class _Assembler:
             raise Internal(f"numbers are read from '{item.source}', which is not row-major")
         buffer = self.value_buffer(item.source)
         for row in item.symbols:
-            yield ReadSymbol(row.symbol, buffer, row.element, source.dtype, row.low, row.high, row.message)
+            low = row.low if row.symbol in self.graph.lows else _LOWEST
+            yield ReadSymbol(row.symbol, buffer, row.element, source.dtype, low, row.high, row.message)
 
     # Loops ---------------------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ def c_number(value: int) -> str:
     """A literal of type int64_t where int would not hold it."""
     if -(2**31) < value < 2**31:
         return str(value)
+    if value == -(2**63):
+        return "INT64_MIN"
     assert -(2**63) < value < 2**63, f"{value} does not fit 64 bits"
     return f"INT64_C({value})"
 

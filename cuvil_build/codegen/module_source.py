@@ -80,7 +80,7 @@ def source_text(plan: ModulePlan, tables: Tables) -> str:
 
 
 def _tensor_rows(tables: Tables, tensor: TensorSpec, index: int, prefix: str) -> tuple[_Table, str]:
-    limits = tensor.limits or tuple(tables.most(d) for d in tensor.shape)
+    limits = _limits(tables, tensor)
     rows = [
         f"{{{tables.number(d)}, {_limit(tables, limit)}, {c_string(_dim_label(tables.plan, d))}}}"
         for d, limit in zip(tensor.shape, limits, strict=True)
@@ -106,6 +106,14 @@ def _tensor_rows(tables: Tables, tensor: TensorSpec, index: int, prefix: str) ->
             f".nbytes_max = {c_number(tables.upper(nbytes))}",
         ]
     return dims, f"{{{', '.join(parts)}}}"
+
+
+def _limits(tables: Tables, tensor: TensorSpec) -> tuple[IntExpr | None, ...]:
+    """Of the dims; where the module lends memory of its own, one is unknown, so that the caller knows."""
+    limits = tensor.limits or tuple(tables.most(d) for d in tensor.shape)
+    if tables.plan.buffers[tensor.buffer].place == "heap" and None not in limits:
+        return tuple(limit if dim.is_static else None for dim, limit in zip(tensor.shape, limits))
+    return limits
 
 
 def _limit(tables: Tables, limit: IntExpr | None) -> str:

@@ -288,14 +288,17 @@ static cuvil_heap make_heap(cuvil_ctx *ctx, uint64_t bytes) {
   return made;
 }
 
+#ifndef CUVIL_LEAST_HEAP
+#define CUVIL_LEAST_HEAP (4096 - CUVIL_ALIGN) /* bytes; a page */
+#endif
+
 /* At least `bytes` for what `name` is; where it grows, twice as much as before, so that growing often stays
    cheap. What is in it is lost unless `keep`. */
 int CUVIL_RT(grow)(cuvil_ctx *ctx, cuvil_heap *heap, int64_t bytes, int keep, const char *name) {
-  enum { LEAST = 4096 - CUVIL_ALIGN };
   if (bytes < 0) return CUVIL_RT(fail)(ctx, CUVIL_BAD_DATA, "'%s': its size is negative", name);
   if (heap->data && (uint64_t)bytes <= heap->bytes) return CUVIL_OK;
   uint64_t wanted = 2 * (uint64_t)heap->bytes;
-  if (wanted < LEAST) wanted = LEAST;
+  if (wanted < CUVIL_LEAST_HEAP) wanted = CUVIL_LEAST_HEAP;
   if (wanted < (uint64_t)bytes) wanted = (uint64_t)bytes;
   if (!keep) release_heap(ctx, heap);
   cuvil_heap made = make_heap(ctx, wanted);

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,10 +11,13 @@ import numpy as np
 import onnx_ir as ir
 from onnx import ModelProto, parser
 
+from cuvil_build.bundle.javascript import render_javascript
+from cuvil_build.bundle.manifest import TensorEntry
 from cuvil_build.bundle.weights import WeightBlob, WeightsFile, write_weights
 from cuvil_build.codegen.assemble import ModuleNames, WeightBlock, WeightPool, assemble
 from cuvil_build.codegen.kernels import emit_kernel
-from cuvil_build.codegen.plan import ModulePlan
+from cuvil_build.codegen.module import exports, units
+from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
@@ -22,6 +25,15 @@ from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.ops.lowered_graph import LoweredGraph
 from cuvil_build.reference import run_reference
+from cuvil_build.target.descriptor import Target
+from cuvil_build.toolchain.command import (
+    archive_command,
+    compile_command,
+    is_wasm,
+    link_command,
+    run_command,
+)
+from cuvil_build.toolchain.find import find_toolchain
 from tests.codegen import module_plans as plans
 from tests.codegen.module_plans import Api, Built, dl
 from tests.kernel.harness import WIDE
@@ -45,13 +57,16 @@ def lowered(text: str, largest: Mapping[str, int] | None = None) -> tuple[ModelP
     return proto, lower_graph(model, infer_model(model), lambda value, rank: tuple(range(rank)))
 
 
-def planned(graph: LoweredGraph, weights: Path, name: str = "small") -> ModulePlan:
+def planned(
+    graph: LoweredGraph, weights: Path, name: str = "small", machine: Target | None = None
+) -> ModulePlan:
     """The plan of a graph's module; its weights go to a file."""
     storage = assign_storage(graph)
     memory = plan_arena(storage.blocks, graph.reference_sizes())
     pool = WeightPool()
     names = ModuleNames(name, "test", "0", "00" * 32)
-    module = assemble(graph, storage, memory, partial(emit_kernel, target=None, numbers=WIDE), names, pool)
+    emit = partial(emit_kernel, target=machine, numbers=None if machine else WIDE)
+    module = assemble(graph, storage, memory, emit, names, pool)
     file: WeightsFile = write_weights(weights, [_blob(block) for block in pool.blocks])
     return module.with_weights(file.offsets, file.nbytes, file.id, file.id_offset)
 
@@ -100,3 +115,44 @@ def compare(have: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> None:
             continue  # the reference does not know the dims of what no iteration made
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def build_for(machine: Target, text: str, folder: Path) -> ModelProto:
+    """A module folder for a target, by the build's own commands, and the model."""
+    proto, graph = lowered(text)
+    sources = folder / "src"
+    sources.mkdir(parents=True)
+    plan = planned(graph, folder / "weights.safetensors", machine=machine)
+    plans.write_sources(plan, sources)
+    toolchain = find_toolchain("zig")
+    objects = []
+    for unit in units(plan, libc=is_wasm(machine)):
+        output = Path("obj") / f"{unit['name']}.o"
+        folders = sorted({Path(header).parent for header in unit["headers"]})
+        source = Path(unit["path"])
+        run_command(compile_command(toolchain, machine, source, output, folders, unit["flags"], cwd=sources))
+        objects.append(sources / output)
+    library = f"module{machine.library_suffix}"
+    run_command(link_command(toolchain, machine, objects, folder / library, exports(plan)))
+    run_command(archive_command(toolchain, objects, folder / "module.a"))
+    (folder / f"{plan.name}.h").write_text((sources / f"{plan.name}.h").read_text())
+    inputs, outputs = (
+        tuple(TensorEntry(t.name, t.identifier, t.dtype.name, _shape(t)) for t in tensors)
+        for tensors in (plan.inputs, plan.outputs)
+    )
+    loader = render_javascript(
+        model=plan.name,
+        inputs=inputs,
+        outputs=outputs,
+        version="0",
+        library=library,
+        weights="weights.safetensors",
+    )
+    (folder / f"{plan.name}.js").write_text(loader.module)
+    manifest = plans.manifest_of(plan, library) | {"triple": machine.triple}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return proto
+
+
+def _shape(tensor: TensorSpec) -> tuple[int | str, ...]:
+    return tuple(d.value if d.is_static else str(d) for d in tensor.shape)

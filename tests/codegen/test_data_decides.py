@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from .built_graphs import SmallModule
+from cuvil_build.reference import run_reference
+from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed
+from tests.codegen import module_plans as plans
+from tests.codegen.module_plans import Refused, dl
+from tests.codegen.sanitized import run_sanitized
+from tests.toolchain.tiny_module import target
+
+from .built_graphs import SmallModule, build_for, compare, lowered
 
 SUM = """g (float[n] x, int64 m, bool c) => (float[n] total, float[k, n] steps) <float limit = {20.0}> {
   total, steps = Loop (m, c, x) <body = b (int64 i, bool go, float[n] s)
@@ -106,3 +115,123 @@ def test_a_shape_is_an_input(tmp_path: Path, shape: list[int]) -> None:
     {{ z = Neg (x) r = Reshape (z, shape) y = Neg (r) }}"""
     x = np.arange(12, dtype=np.float32).reshape(2, 6)
     SmallModule(text, tmp_path).check({"x": x, "shape": np.array(shape)})
+
+
+UNTIL = """g (float[n] x, float[1] least) => (float[k] y, int64[j] sizes, int64[1, p] places)
+<bool yes = {1}> {
+  y, sizes = Loop ( , yes, x) <body = b (int64 i, bool go, float[p] s)
+      => (bool goes, float[q] next, int64 size) {
+    next = Concat <axis: int = 0> (s, x)
+    total = ReduceSum <keepdims: int = 0> (next)
+    goes = Less (total, least)
+    size = Size (next)
+  }>
+  places = NonZero (x)
+}"""
+"""Outputs without a limit, and one with."""
+UNTIL_CASES = [
+    {"x": np.ones(n, np.float32), "least": np.array([least], np.float32)}
+    for n, least in [(3, 20), (2, 0), (1, 3000), (5, 6)]
+]
+
+
+@pytest.mark.emulator
+@pytest.mark.wasm
+@pytest.mark.parametrize("name", ["x86_64", "aarch64-neon", "wasm32-simd128"])
+def test_data_decides_on_every_kind_of_machine(tmp_path: Path, name: str) -> None:
+    machine = target(name)
+    proto = build_for(machine, UNTIL, tmp_path)
+    wanted = [run_reference(proto, dict(case)).outputs for case in UNTIL_CASES]
+    for runner in runners_of(machine):
+        if why_not_executed(machine, runner) and not os.environ.get("CI"):
+            pytest.skip(why_not_executed(machine, runner))
+        results = run_module(tmp_path, machine, UNTIL_CASES, runner=runner)
+        for have, want in zip(results, wanted, strict=True):
+            compare([have[key] for key in want], list(want.values()))
+
+
+def test_what_has_no_limit_is_lent_and_its_dims_are_not_told_before(tmp_path: Path) -> None:
+    module = SmallModule(UNTIL, tmp_path)
+    x, least = np.ones(3, np.float32), np.array([20], np.float32)
+    given = (plans._DLTensor * 2)(dl(x, data=None), dl(least, data=None))
+    out = (plans._DLTensor * 3)()
+    assert module.api.output_shapes(module.context, given, out) == 0
+    assert [shape_of(out[i]) for i in range(3)] == [(-1,), (-1,), (1, 3)]
+    mine = np.zeros(100, np.float32)
+    with pytest.raises(Refused) as refused:
+        module.api.ran(module.context, [dl(x), dl(least)], [dl(mine), plans._DLTensor(), plans._DLTensor()])
+    assert refused.value.status == 2
+    assert refused.value.text.startswith(
+        "output 'y': its size has no limit before the run: data must be NULL"
+    )
+    given = (plans._DLTensor * 2)(dl(x), dl(least))
+    out = (plans._DLTensor * 3)()
+    for _ in range(3):  # what was lent is asked for anew
+        assert module.api.run(module.context, given, out) == 0
+        assert [shape_of(out[i]) for i in range(3)] == [(21,), (6,), (1, 3)]
+        assert module.api.output_bytes(module.context, 0) == 84
+    places = np.zeros((1, 3), np.int64)
+    some = [plans._DLTensor(), plans._DLTensor(), dl(places)]
+    module.api.ran(module.context, [dl(x), dl(least)], some)
+    assert places.tolist() == [[0, 1, 2]]
+
+
+def shape_of(tensor: plans._DLTensor) -> tuple[int, ...]:
+    return tuple((ctypes.c_int64 * tensor.ndim).from_address(tensor.shape))
+
+
+CLEAN = {
+    "sum": (
+        SUM,
+        [
+            {"x": floats(n), "m": scalar(m), "c": scalar(c)}
+            for n, m, c in [(3, 3, True), (3, 0, True), (5, 50, True), (2, 4, False)]
+        ],
+    ),
+    "grows": (GROWING, [{"x": floats(n), "m": scalar(m)} for n, m in [(3, 4), (3, 0), (400, 20), (0, 3)]]),
+    "branch": (
+        IN_A_BRANCH,
+        [{"c": scalar(c), "x": floats(3), "m": scalar(m)} for c in (True, False) for m in (0, 2)],
+    ),
+    "until": (UNTIL, UNTIL_CASES),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CLEAN))
+def test_sanitizers_find_nothing(tmp_path: Path, name: str) -> None:
+    text, cases = CLEAN[name]
+    proto, _ = lowered(text)
+    for have, case in zip(run_sanitized(text, tmp_path, cases), cases, strict=True):
+        assert not isinstance(have, str), have
+        compare(have, [np.asarray(v) for v in run_reference(proto, dict(case)).outputs.values()])
+
+
+def test_numbers_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
+    text = "g (int64[2] s) => (float[a, b] y) { z = ConstantOfShape (s) y = Neg (z) }"
+    wanted = {
+        (3, 4): "",
+        (1 << 31, 1 << 31): "refused 5 not enough memory: 'z' needs 9223372036854775807 bytes",
+        (1 << 62, 1 << 62): "refused 5 not enough memory: 'z' needs 9223372036854775807 bytes",
+        (1 << 40, 1): "refused 5 not enough memory: 'z' needs 4398046511104 bytes",
+        (-1, 4): "refused 7",
+        (-1, -4): "refused 7",
+        (-(1 << 63), -(1 << 63)): "refused 7",
+        (1 << 45, 0): "",
+        (2, 2): "",
+    }
+    cases = [{"s": np.array(shape)} for shape in wanted]
+    for shape, have in zip(wanted, run_sanitized(text, tmp_path, cases), strict=True):
+        said = have if isinstance(have, str) else ""
+        assert bool(said) == bool(wanted[shape]) and said.startswith(wanted[shape]), shape
+        if not isinstance(have, str):
+            assert have[0].shape == shape
+
+
+def test_the_system_refuses_what_it_has_not(tmp_path: Path) -> None:
+    text = "g (int64[1] s) => (float[a] y) { y = ConstantOfShape (s) }"
+    module = SmallModule(text, tmp_path)
+    for count in (1 << 45, 1 << 58, 1 << 61):
+        with pytest.raises(Refused, match="not enough memory: 'y' needs") as refused:
+            module.run({"s": np.array([count])})
+        assert refused.value.status == 5
+    module.check({"s": np.array([4])})
