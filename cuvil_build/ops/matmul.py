@@ -14,7 +14,6 @@ from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import mul
 from cuvil_build.ops.shapes import NUMBERS, Shape, broadcast, same_dtype
 
-
 Multiply = Callable[[Expr, Expr], Expr]
 
 

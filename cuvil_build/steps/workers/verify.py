@@ -34,7 +34,7 @@ def run(job: Job) -> None:
     reference = json.loads(job.inputs["reference"].read_text())
     cases = read_golden(job.inputs["cases"])
     feeds = [case.inputs for case in cases]
-    tolerance = Tolerance(reference["tolerance"])
+    tolerance, model_tolerance = (Tolerance(reference[k]) for k in ("tolerance", "model_tolerance"))
     with tempfile.TemporaryDirectory(prefix="cuvil-verify-") as name:
         folder = Path(name)
         lay_out_module(
@@ -47,13 +47,13 @@ def run(job: Job) -> None:
         "reason": "" if executed else "; ".join(str(r) for r in results.values()),
         "runners": sorted(executed),
         "cases": len(cases),
-        "tolerance": tolerance.relative_to_max,
+        "tolerance": model_tolerance.relative_to_max,
         "reference": reference["engines"],
         "notes": reference["notes"],
     }
     if executed:
         report["kernels"] = check_kernels(job, target, tolerance, feeds[0])
-        report["error"] = _compare(executed, cases, tolerance, facts)
+        report["error"] = _compare(executed, cases, model_tolerance, facts)
         report |= _accuracy(job, next(iter(executed.values())))
     job.log(json.dumps(report, indent=1))
     job.outputs["report"].write_text(json.dumps(round_figures(report), indent=1, sort_keys=True) + "\n")
