@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from cuvil_build.cuir.dtypes import BOOL, FLOAT32
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.memory.liveness import CopyOut, Place, assign_storage
+from cuvil_build.memory.liveness import CopyOut, Place, Storage, assign_storage
+from cuvil_build.memory.moves import Move
 from cuvil_build.ops.lowered_graph import (
     AliasItem,
     Body,
     BranchItem,
     GraphValue,
     Item,
+    LoopItem,
+    LoopState,
     LoweredGraph,
+    Measured,
+    MeasureItem,
     RegionItem,
 )
 
@@ -108,3 +114,100 @@ def test_values_used_inside_a_branch_live_through_it() -> None:
     storage = assign_storage(graph(["x", "cond"], [region("r", ["x"], ["a"]), branch], ["y"], *"atuvy"))
     blocks = {b.name: b for b in storage.blocks}
     assert blocks["a"].first < blocks["t"].first <= blocks["t"].last <= blocks["a"].last
+
+
+def loop(states: Sequence[tuple[str, str, str]], body: Body, *scanned: str, name: str = "loop") -> LoopItem:
+    rows = tuple(LoopState(*state) for state in states)
+    return LoopItem(name, IntExpr.of(3), "", body, f"{name}_i", f"{name}_n", rows, scanned)
+
+
+def lives(storage: Storage) -> dict[str, tuple[int, int]]:
+    return {b.name: (b.first, b.last) for b in storage.blocks}
+
+
+def test_what_a_loop_reads_from_outside_lives_through_all_iterations() -> None:
+    body = Body((region("r0", ["s", "a"], ["t"]), region("r1", ["t", "s"], ["u"])), ("cond", "u"))
+    items = [region("r", ["x"], ["a"]), loop([("x", "s", "end")], body), region("last", ["end"], ["y"])]
+    storage = assign_storage(graph(["x", "cond"], items, ["y"], *"astuy", "end"))
+    blocks = lives(storage)
+    assert blocks["a"][1] >= blocks["u"][1] and blocks["s"][1] > blocks["u"][1]
+    assert blocks["s"][0] < blocks["t"][0]
+    assert storage.places["end"] == storage.places["s"]
+    assert storage.moves["loop/first"] == (Move("x", "s", IntExpr.of(16)),)
+
+
+def test_values_of_one_iteration_share_space() -> None:
+    body = Body(
+        tuple(region(f"r{n}", [a], [b]) for n, (a, b) in enumerate(zip("stuv", "tuvw"))), ("cond", "w")
+    )
+    names = graph(["x", "cond"], [loop([("x", "s", "y")], body)], ["y"], *"stuvy")
+    values = {**names.values, "w": value("w")}
+    storage = assign_storage(replace(names, values=values))
+    blocks = lives(storage)
+    assert storage.places["s"] == storage.places["y"] == Place("output", 0)
+    assert blocks["t"][1] < blocks["v"][0]
+    # "w" is written where the state is, since nobody reads the state any more
+    assert storage.places["w"] == storage.places["s"] and storage.moves["loop/next"] == ()
+
+
+def test_a_state_that_is_read_to_the_end_is_copied_to() -> None:
+    body = Body((region("r0", ["s"], ["t"]), region("r1", ["t", "s"], ["u"])), ("cond", "u"))
+    storage = assign_storage(graph(["x", "cond"], [loop([("x", "s", "y")], body)], ["y"], *"stuy"))
+    assert storage.places["u"] != storage.places["s"]
+    assert storage.moves["loop/next"] == (Move("u", "s", IntExpr.of(16)),)
+
+
+def test_states_that_swap_take_a_stop() -> None:
+    body = Body((AliasItem("s", "s2"),), ("cond", "t", "s2"))
+    states = [("x", "s", "a"), ("x", "t", "b")]
+    storage = assign_storage(graph(["x", "cond"], [loop(states, body)], ["a", "b"], *"stab", "s2"))
+    sixteen = IntExpr.of(16)
+    assert storage.moves["loop/next"] == (
+        Move("t", "loop/stop0", sixteen),
+        Move("s2", "t", sixteen),
+        Move("loop/stop0", "s", sixteen),
+    )
+    assert storage.places["loop/stop0"].kind == "arena"
+
+
+def test_states_that_are_passed_on_are_copied_in_an_order_that_works() -> None:
+    body = Body((), ("cond", "x", "s", "t"))
+    states = [("x", "s", "a"), ("x", "t", "b"), ("x", "u", "c")]
+    storage = assign_storage(graph(["x", "cond"], [loop(states, body)], ["a", "b", "c"], *"stuabc"))
+    assert [(m.source, m.target) for m in storage.moves["loop/next"]] == [("t", "u"), ("s", "t"), ("x", "s")]
+
+
+def test_what_has_no_limit_is_in_a_heap_and_shares_it_once_nobody_needs_it() -> None:
+    items = [
+        MeasureItem("k", (Measured("n", 0, 0, None, "n"),)),
+        *(region(f"r{i}", [a], [b]) for i, (a, b) in enumerate(["xa", "ab", "bc", "cy"])),
+    ]
+    plain = graph(["x", "k"], items, ["y"], *"abcy")
+    unlimited = {n: replace(plain.values[n], shape=(IntExpr.of("n"),)) for n in "abcy"}
+    storage = assign_storage(replace(plain, values={**plain.values, **unlimited}, limits={"n": None}))
+    assert {n: storage.places[n] for n in "abcy"} == {
+        "a": Place("heap", 0),
+        "b": Place("heap", 1),
+        "c": Place("heap", 0),
+        "y": Place("heap", 1),
+    }
+    assert storage.heaps == 2 and not storage.blocks and not storage.copies
+
+
+def test_what_has_a_limit_lies_in_the_arena_at_its_limit() -> None:
+    items = [MeasureItem("k", (Measured("n", 0, 0, None, "n"),)), region("r", ["x"], ["a"])]
+    plain = graph(["x", "k"], [*items, region("q", ["a"], ["y"])], ["y"], "a", "y")
+    changed = replace(plain.values["a"], shape=(IntExpr.of("n"),))
+    storage = assign_storage(
+        replace(plain, values={**plain.values, "a": changed}, limits={"n": IntExpr.of("m") * 2})
+    )
+    assert [str(b.nbytes) for b in storage.blocks] == ["8*m"]
+
+
+def test_a_loop_in_a_loop_keeps_what_the_outer_one_reads() -> None:
+    inner = loop([("s", "t", "end")], Body((region("r1", ["t", "a"], ["u"]),), ("cond", "u")), name="inner")
+    outer = loop([("x", "s", "y")], Body((inner,), ("cond", "end")), name="outer")
+    storage = assign_storage(graph(["x", "cond"], [region("r", ["x"], ["a"]), outer], ["y"], *"astuy", "end"))
+    blocks = lives(storage)
+    assert blocks["a"][1] > blocks["t"][1] > blocks["u"][1]
+    assert [(m.source, m.target) for m in storage.moves["outer/next"]] == [("end", "s")]
