@@ -22,6 +22,7 @@ from cuvil_build.kernel.routine_program import build_routine_program
 from cuvil_build.kernel.stack import array_bytes
 from cuvil_build.kernel.tile_plan import plan_tiles
 from cuvil_build.kernel.tile_program import build_tile_program
+from cuvil_build.kernel.widen import widen_constants, widened_packings
 
 _PLACEHOLDER = "SYMBOL"
 
@@ -63,6 +64,7 @@ def _emit(canonical: Canonical, numbers: Numbers) -> tuple[KernelSpec, dict[str,
     if isinstance(nest, Routine):
         dims = tuple(f"d{n}" for n in range(len(canonical.dims)))
         return _spec(nest, build_routine_program(nest, dims)), {}
+    nest, wide = widen_constants(nest)
     plan = plan_tiles(nest, numbers)
     packings: dict[str, Packing] = {}
     if plan is not None:
@@ -70,7 +72,7 @@ def _emit(canonical: Canonical, numbers: Numbers) -> tuple[KernelSpec, dict[str,
     else:
         nest, packings = repack_constants(nest, numbers)
         program = build_generic_program(nest, numbers)
-    return _spec(nest, program), packings
+    return _spec(nest, program), widened_packings(wide, packings)
 
 
 def _spec(nest: Nest | Routine, program: Program) -> KernelSpec:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cuvil_build.codegen.c_expr import c_number
 from cuvil_build.codegen.c_functions import indented
 from cuvil_build.codegen.c_names import unique_identifiers
-from cuvil_build.codegen.plan import ModulePlan
-from cuvil_build.cuir.dtypes import DType
+from cuvil_build.codegen.plan import ModulePlan, TensorSpec
+from cuvil_build.cuir.int_expr import product
 
 ABI = 1
 """Of these functions: what `<model>_abi` answers."""
@@ -82,13 +82,15 @@ def infer_signature(plan: ModulePlan) -> str:
     parts = [f"{plan.name}_ctx *ctx"]
     for index, (tensor, name) in enumerate(zip(tensors, _parameters(plan))):
         const = "const " if index < len(plan.inputs) else ""
-        parts.append(f"{const}{_c_type(tensor.dtype)} {_array(name, [d.value for d in tensor.shape])}")
+        parts.append(f"{const}{tensor.dtype.c_type} {_array(name, _memory_shape(tensor))}")
     return f"int {plan.name}_infer({', '.join(parts)})"
 
 
-def _c_type(dtype: DType) -> str:
-    """Callers' compilers need not know _Float16."""
-    return "uint16_t" if dtype.name == "float16" else dtype.c_type
+def _memory_shape(tensor: TensorSpec) -> list[int]:
+    """In elements of the C type: where several share a byte, all bytes in one row."""
+    if tensor.dtype.is_packed:
+        return [tensor.dtype.bytes_of(product(tensor.shape)).value]
+    return [d.value for d in tensor.shape]
 
 
 def _array(name: str, dims: list[int]) -> str:

@@ -25,7 +25,8 @@ def dtype_of(data_type: ir.DataType | None, what: str) -> DType:
 
 
 def ir_dtype(dtype: DType) -> ir.DataType:
-    return ir.DataType.from_numpy(dtype.numpy)
+    name = {"float32": "float", "float64": "double"}.get(dtype.name, dtype.name)
+    return ir.DataType[name.upper()]
 
 
 def dim_expr(dim: int | ir.SymbolicDim) -> IntExpr:

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cuvil_build.cuir.dtypes import BOOL, DTYPES, DType
+from cuvil_build.cuir.dtypes import BOOL, DType, dtype_of_array
 from cuvil_build.cuir.int_expr import ONE, ZERO, Bounds, Call, IntExpr, product
 from cuvil_build.kernel.draft import PENDING, Draft, Pending, integer_index, loads_with_guard
 from cuvil_build.kernel.expr import (
@@ -28,6 +28,7 @@ from cuvil_build.kernel.expr import (
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.routine import Routine
 from cuvil_build.kernel.routine_writer import RoutineWriter
+from cuvil_build.kernel.stored import is_widened, rounded
 from cuvil_build.kernel.view import Index, Shape, View, computed, expand, of_buffer
 
 __all__ = ["Index", "NestBuilder", "Result", "Shape", "View"]
@@ -47,7 +48,13 @@ class NestBuilder:
         self.nests: list[Nest | Routine] = []
         self.inner: list[Buffer] = []
         self.results: tuple[Result, ...] = ()
-        """Dtypes and shapes of the outputs of the node that is being lowered, as inferred."""
+        """Dtypes (as kernels compute) and shapes of the outputs of the node that is being lowered."""
+        self.outputs: tuple[Result | None, ...] = ()
+        """As `results`, by the number of the output; None where it has no name."""
+        self.result_dtypes: tuple[DType, ...] = ()
+        """The same dtypes as the graph has them: `float16` where `results` has `float32`."""
+        self.operand_dtypes: tuple[DType | None, ...] = ()
+        """Of the node's inputs, as the graph has them; None: absent."""
         self.constants: list[tuple[Buffer, NDArray[Any]]] = []
         """Tables that operators made, beside the region's own operands."""
         self._targets: tuple[Buffer | None, ...] = ()
@@ -61,12 +68,21 @@ class NestBuilder:
 
     # What operators ask --------------------------------------------------------------------------
 
-    def start(self, node: str, results: Sequence[Result], targets: Sequence[Buffer | None] = ()) -> None:
+    def start(
+        self,
+        node: str,
+        results: Sequence[Result | None],
+        targets: Sequence[Buffer | None] = (),
+        operands: Sequence[DType | None] = (),
+    ) -> None:
         """The driver's word before each node; `targets` are where its outputs must lie in the end, those
-        that nobody names included."""
+        that nobody names included; `operands` are the dtypes of its inputs."""
         self._nodes.append(node)
-        self.results = tuple(results)
-        self._targets = tuple(targets)
+        self.outputs = tuple(None if r is None else (r[0].carrier, r[1]) for r in results)
+        self.results = tuple(r for r in self.outputs if r is not None)
+        self.result_dtypes = tuple(r[0] for r in results if r is not None)
+        self.operand_dtypes = tuple(operands)
+        self._targets = tuple(t if t and not t.dtype.is_stored_only else None for t in targets)
 
     def low(self, expr: IntExpr) -> int | None:
         """The least value of an expression over sizes, where it is known."""
@@ -95,6 +111,10 @@ class NestBuilder:
         return computed(sample.dtype, shape, lambda index: build(*(v.at(index) for v in spread)))
 
     def cast(self, view: View, dtype: DType) -> View:
+        """Values of the dtype, in its carrier."""
+        if dtype.is_stored_only:
+            carrier = dtype.carrier
+            return computed(carrier, view.shape, lambda index: Cast(rounded(view.at(index), dtype), carrier))
         if view.dtype == dtype:
             return view
         return computed(dtype, view.shape, lambda index: Cast(view.at(index), dtype))
@@ -228,7 +248,7 @@ class NestBuilder:
     def table(self, array: NDArray[Any]) -> Buffer:
         """Numbers that become a block of the weights file."""
         shape = tuple(map(IntExpr.of, array.shape))
-        dtype = DTYPES[array.dtype.name]
+        dtype = dtype_of_array(array)
         name = self.fresh("c")
         buffer = Buffer(name, dtype, shape, tuple(range(array.ndim)), INPUT, constant=True)
         self.constants.append((buffer, array))
@@ -296,6 +316,8 @@ class NestBuilder:
 
 def _is_plain_load(expr: Expr) -> bool:
     value = expr.value if isinstance(expr, Within) and isinstance(expr.otherwise, Const) else expr
+    if isinstance(value, Cast) and isinstance(value.value, Load) and is_widened(value.value.buffer):
+        value = value.value
     if not isinstance(value, Load) or value.buffer.role == PENDING:
         return False
     return all(isinstance(i, IntExpr) and not _has_extremes(i) for i in value.index)

@@ -76,7 +76,10 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion with ONNX Cast's rules (float to int truncates, to bool is `!= 0`)."""
+    """Conversion with ONNX Cast's rules (float to int truncates, to bool is `!= 0`).
+
+    Dtypes that are only stored appear in loads, casts and constants alone: functions take their carriers.
+    """
 
     value: Expr
     dtype: DType
@@ -111,8 +114,9 @@ Expr = Union[Const, IndexValue, Load, Apply, Cast, Within, Local]
 
 UNARY = frozenset(
     "abs acos asin atan ceil cos erf exp floor log neg reciprocal rint round sigmoid sign sin sqrt tan tanh "
-    "not isnan bitnot".split()
+    "not isnan bitnot bitcast".split()
 )
+"""`bitcast` takes the bits of its operand as a number of its own dtype."""
 BINARY = frozenset("add sub mul div max min mod fmod pow bitand bitor bitxor shl shr".split())
 """Float `max` and `min` return NaN when either operand is one; `div` of ints truncates as in C; `mod`
 takes the divisor's sign (Python), `fmod` the dividend's (C); `shl` and `shr` by the width or more give 0."""

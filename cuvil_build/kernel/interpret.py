@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from cuvil_build.cuir.dtypes import DType, dtype_of_array
 from cuvil_build.cuir.int_expr import Call, IntExpr, Symbol
 from cuvil_build.errors import Internal
-from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load
+from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads
 from cuvil_build.kernel.routine import Routine
 from cuvil_build.kernel.routine_interpret import interpret_routine
@@ -154,16 +155,55 @@ class _Interpreter:
             return array[found]
         if isinstance(expr, Apply):
             args = [self._value(a, env, mask) for a in expr.args]
+            if expr.function == "bitcast":
+                return np.ascontiguousarray(args[0]).view(expr.dtype.numpy).reshape(np.shape(args[0]))
             result = _FUNCTIONS[expr.function](*args)
             return np.asarray(result).astype(expr.dtype.numpy)
         if isinstance(expr, Cast):
-            return self._value(expr.value, env, mask).astype(expr.dtype.numpy)
+            return converted(self._value(expr.value, env, mask), expr.dtype)
+        assert isinstance(expr, Within), expr
         inside = np.asarray(True) if mask is None else mask
         for low, at, high in expr.conditions:
             where = np.asarray(_number(at, env))
             inside = inside & (where >= _number(low, env)) & (where < _number(high, env))
         value = self._value(expr.value, env, inside)
         return np.where(inside, value, self._value(expr.otherwise, env, mask))
+
+
+def converted(array: Any, dtype: DType) -> Any:
+    """With ONNX Cast's rules. What ONNX leaves open: floats go to integers toward zero, those that do not fit
+    32 bits (64 for wide ones) to the nearest that does, NaN to zero; narrower integers take the low bits."""
+    array = np.asarray(array)
+    kind = array.dtype.kind
+    is_float = kind == "f" or (kind == "V" and dtype_of_array(array).is_float)
+    if dtype.kind == "bool":
+        return array.astype(np.float32) != 0 if kind == "V" else array != 0
+    if dtype.name in ("bfloat16", "float8e8m0") and array.dtype == np.float64:
+        return _to_odd(array).astype(dtype.numpy)
+    if not is_float or dtype.is_float:
+        return array.astype(dtype.numpy)
+    wide = array.astype(np.float64)
+    wide = np.trunc(np.where(np.isnan(wide), 0, wide))
+    if dtype.name == "uint64":
+        top = np.minimum(wide, np.nextafter(2.0**64, 0))
+        high = top >= 2.0**63
+        low: np.ndarray = np.where(high, top - 2.0**63, np.maximum(top, -(2.0**63))).astype(np.int64).view(np.uint64)
+        return np.asarray(low ^ (high.astype(np.uint64) << np.uint64(63)))
+    bits = 64 if dtype.bits == 64 or dtype.name == "uint32" else 32
+    limit = 2.0 ** (bits - 1)
+    below = limit - 1 if bits == 32 else np.nextafter(limit, 0)
+    if array.dtype != np.float64:
+        below = float(np.nextafter(np.float32(limit), np.float32(0)))
+    return np.clip(wide, -limit, below).astype(np.int64).astype(dtype.carrier.numpy).astype(dtype.numpy)
+
+
+def _to_odd(array: np.ndarray) -> np.ndarray:
+    """To float32, to the odd neighbour where it is not exact: ml_dtypes would round twice."""
+    near = array.astype(np.float32)
+    inward = np.where(np.abs(near) > np.abs(array), np.nextafter(near, np.float32(0)), near)
+    inexact = (near != array) & ~np.isnan(array)
+    bits = np.where(inexact, inward, near).astype(np.float32).view(np.uint32)
+    return np.asarray((bits | inexact.astype(np.uint32)).view(np.float32))
 
 
 def _number(expr: IntExpr, env: Env) -> Any:
@@ -224,6 +264,13 @@ def _shifted(shift: Callable[..., Any], a: Any, b: Any) -> Any:
     return np.where(inside, shift(a, np.where(inside, b, 0)), 0)
 
 
+def _integer_power(a: Any, b: Any) -> Any:
+    """Wraps around; a negative exponent is a division, rounded toward zero."""
+    result = np.power(a, np.maximum(b, 0))
+    inverse = np.where(a == 1, 1, np.where(np.equal(a, -1), np.where(b % 2 == 0, 1, -1), 0))
+    return np.where(b < 0, inverse, result)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "acos": _wide(np.arccos),
@@ -256,7 +303,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": np.minimum,
     "mod": np.mod,
     "fmod": np.fmod,
-    "pow": lambda a, b: np.power(a.astype(np.float64), b) if a.dtype.kind == "f" else np.power(a, b),
+    "pow": lambda a, b: np.power(a.astype(np.float64), b) if a.dtype.kind == "f" else _integer_power(a, b),
     "bitand": np.bitwise_and,
     "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor,

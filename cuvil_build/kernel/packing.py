@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cuvil_build.cuir.dtypes import DTYPES
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.nest import Axis
 
@@ -27,6 +28,8 @@ class Packing:
     """Where the element of (batch, reduction, column) stands in the operand."""
     width: int
     last_width: int
+    dtype: str = ""
+    """What the elements are converted to; empty: they stay as they are."""
 
     @property
     def panels(self) -> int:
@@ -57,6 +60,7 @@ def _count(axes: tuple[Axis, ...]) -> int:
 
 def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
     """The packed operand, one-dimensional."""
+    array = array.astype(DTYPES[packing.dtype].numpy) if packing.dtype else array
     batches, depth, columns = _count(packing.batch_axes), packing.depth, packing.column.extent.value
     axes = (*packing.batch_axes, *packing.reduction_axes, packing.column)
     ordered = _ordered(array, packing, axes).reshape(batches, depth, columns)

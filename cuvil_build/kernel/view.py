@@ -242,4 +242,4 @@ def _scalar(value: Any, dtype: DType) -> int | float | bool:
         value = value.value
     if dtype.kind == "bool":
         return bool(value)
-    return float(value) if dtype.is_float else int(np.asarray(value).item())
+    return float(value) if dtype.is_float else int(value)

@@ -30,7 +30,7 @@ class GraphValue:
 
     @property
     def nbytes(self) -> IntExpr:
-        return product(self.shape) * self.dtype.nbytes
+        return self.dtype.bytes_of(product(self.shape))
 
     @property
     def is_row_major(self) -> bool:

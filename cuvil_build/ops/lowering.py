@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import Bounds
 from cuvil_build.errors import CuvilError, Internal, Loc, NotYet, UnsupportedDtype, UnsupportedOperator
 from cuvil_build.kernel.builder import NestBuilder
 from cuvil_build.kernel.expr import Buffer
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.kernel.view import View, of_buffer, of_constant, of_contents
+from cuvil_build.kernel.stored import loaded, memory_of, narrowed
+from cuvil_build.kernel.view import View, of_constant, of_contents
 from cuvil_build.ops.catalog import find
 from cuvil_build.ops.operator import Known, Operator
 
@@ -61,8 +63,8 @@ def lower_region(
     if targets:
         raise Internal(f"no node of the region makes {', '.join(sorted(targets))}")
     return LoweredRegion(
-        (*(b for _, b in inputs), *(b for b, _ in build.constants)),
-        tuple(b for _, b in outputs),
+        (*(memory_of(b) for _, b in inputs), *(b for b, _ in build.constants)),
+        tuple(memory_of(b) for _, b in outputs),
         tuple(build.inner),
         tuple(build.nests),
         tuple(array for _, array in build.constants),
@@ -79,8 +81,9 @@ def _lower_node(
     results = [known[name] if name else None for name in node.outputs]
     build.start(
         node.name,
-        [(k.dtype, k.shape) for k in results if k is not None],
+        [None if k is None else (k.dtype, k.shape) for k in results],
         [targets.get(name) for name in node.outputs],
+        [known[name].dtype if name else None for name in node.inputs],
     )
     folded = [_folded(k) for k in results]
     if all(view is not None for view, k in zip(folded, results) if k is not None):
@@ -90,7 +93,7 @@ def _lower_node(
     if operator is None or lower is None:
         raise UnsupportedOperator(f"'{node.op_type}' can't be part of a kernel")
     operands = [views[name] if name else None for name in node.inputs]
-    _check_dtype(operator, operands)
+    _check_dtype(operator, [known[name].dtype for name in node.inputs if name])
     made = lower(build, *operands, **node.attributes)
     made = made if isinstance(made, tuple) else (made,)
     if len(made) < len([k for k in results if k is not None]):
@@ -98,32 +101,31 @@ def _lower_node(
     return made
 
 
-def _check_dtype(operator: Operator, operands: Sequence[View | None]) -> None:
-    first = next((v for v in operands if v is not None), None)
-    if first is None or "any" in operator.dtypes or first.dtype.name in operator.dtypes:
-        return
-    raise UnsupportedDtype(
-        f"{operator.name} on {first.dtype} is not supported", hint=f"supported: {', '.join(operator.dtypes)}"
-    )
+def _check_dtype(operator: Operator, operands: Sequence[DType]) -> None:
+    if operands and not operator.handles(operands[0]):
+        raise UnsupportedDtype(
+            f"{operator.name} on {operands[0]} is not supported",
+            hint=f"supported: {', '.join(operator.dtypes)}",
+        )
 
 
 def _stored(build: NestBuilder, view: View, target: Buffer) -> View:
     if view.buffer != target:
-        build.store(view, target)
-    return of_buffer(target, view.contents)
+        build.store(narrowed(view, target), memory_of(target))
+    return loaded(target, view.contents)
 
 
 def _input_view(known: Known, buffer: Buffer) -> View:
     if known.constant is not None and known.constant.size == 1:
-        return of_constant(known.constant, known.dtype)
-    return of_buffer(buffer, known.contents, known.constant)
+        return of_constant(known.constant, known.dtype.carrier)
+    return loaded(buffer, known.contents, known.constant)
 
 
 def _known_view(name: str, known: Known) -> View:
     if known.constant is not None and known.constant.size <= INLINED_ELEMENTS:
-        return of_constant(known.constant, known.dtype)
+        return of_constant(known.constant, known.dtype.carrier)
     if known.contents is not None:
-        return of_contents(known.contents, known.dtype)
+        return of_contents(known.contents, known.dtype.carrier)
     raise Internal(f"value '{name}' of a region has no buffer and is no small constant")
 
 
@@ -131,7 +133,7 @@ def _folded(known: Known | None) -> View | None:
     """A result that shape arithmetic already knows."""
     if known is None or known.contents is None or known.contents.size > INLINED_ELEMENTS:
         return None
-    return of_contents(known.contents, known.dtype)
+    return of_contents(known.contents, known.dtype.carrier)
 
 
 def _orders(buffers: Sequence[Buffer]) -> dict[int, tuple[int, ...]]:

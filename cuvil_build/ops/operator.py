@@ -88,6 +88,11 @@ class Operator:
     def full_name(self) -> str:
         return f"{self.domain}.{self.name}" if self.domain else self.name
 
+    def handles(self, dtype: DType) -> bool:
+        """Of the first operand. Narrow floats are computed in float32, and need no word of their own."""
+        narrow = dtype.name in ("bfloat16", "float16") and "float32" in self.dtypes
+        return narrow or "any" in self.dtypes or dtype.name in self.dtypes
+
     @property
     def key(self) -> tuple[str, str]:
         return self.domain, self.name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cuvil_build.cuir.dtypes import DType
-from cuvil_build.kernel.expr import Cast, Const, Expr, apply
+from cuvil_build.kernel.expr import Apply, Cast, Const, Expr, apply
+from cuvil_build.kernel.stored import rounded
 
 Operand = Expr | int | float | bool
 
@@ -59,4 +60,12 @@ def sqrt(x: Expr) -> Expr:
 
 
 def cast(x: Expr, dtype: DType) -> Expr:
+    """Rounded to the dtype, as a number of its carrier."""
+    if dtype.is_stored_only:
+        return Cast(rounded(x, dtype), dtype.carrier)
     return x if x.dtype == dtype else Cast(x, dtype)
+
+
+def bitcast(x: Expr, dtype: DType) -> Expr:
+    """The bits of `x` as a number of another dtype of the same size."""
+    return Apply("bitcast", (x,), dtype)

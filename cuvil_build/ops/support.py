@@ -31,10 +31,10 @@ def _problem(node: ir.Node, inference: Inference) -> CuvilError | None:
             hint="bound or fix the dims that it depends on",
         )
     first = next((v for v in node.inputs if v is not None), None)
-    if first is None or "any" in operator.dtypes:
+    if first is None:
         return None
     dtype = inference.known[first].dtype
-    if dtype.name in operator.dtypes:
+    if operator.handles(dtype):
         return None
     return UnsupportedDtype(
         f"{node.op_type} on {dtype} is not supported", hint=f"supported: {', '.join(operator.dtypes)}"

@@ -729,3 +729,293 @@ CUVIL_INLINE i64xN cuvil_f64_to_i64xN(f64xN x)
     x = cuvil_max_number_f64xN(x, (f64xN){0} - 9223372036854775808.0);
     return __builtin_convertvector(x, i64xN);
 }
+
+@ f64_to_u32 f64_to_i64
+CUVIL_INLINE u32xN cuvil_f64_to_u32xN(f64xN x)
+{
+    return __builtin_convertvector(cuvil_f64_to_i64xN(x), u32xN);
+}
+
+@ f32_to_u32 f32_to_i64
+CUVIL_INLINE u32xN cuvil_f32_to_u32xN(f32xN x)
+{
+    return __builtin_convertvector(cuvil_f32_to_i64xN(x), u32xN);
+}
+
+/* From 2^63 on by the difference to it; negative numbers wrap around. */
+@ f64_to_u64 f64_to_i64 select_f64 min_number_f64
+CUVIL_INLINE u64xN cuvil_f64_to_u64xN(f64xN x)
+{
+    i64xN large = (i64xN)(x >= 9223372036854775808.0);
+    x = cuvil_min_number_f64xN(x, (f64xN){0} + 18446744073709549568.0);
+    i64xN r = cuvil_f64_to_i64xN(cuvil_select_f64xN(large, x - 9223372036854775808.0, x));
+    return (u64xN)r ^ ((u64xN)large & 0x8000000000000000u);
+}
+
+@ f32_to_u64 f64_to_u64
+CUVIL_INLINE u64xN cuvil_f32_to_u64xN(f32xN x)
+{
+    return cuvil_f64_to_u64xN(__builtin_convertvector(x, f64xN));
+}
+
+/* Dtypes that are only stored. Rounding is to nearest, halves to even; where a dtype has no infinity, what is
+ * too large becomes NaN (float4e2m1: its largest number). Instructions where every machine of the kind has
+ * them, else the integer forms of M. Dukhan's FP16 library: scaling by powers of two lets the hardware round. */
+@ float16_to_f32
+CUVIL_INLINE f32xN cuvil_float16_to_f32xN(u16xN x)
+{
+#if defined(__clang__) && (defined(__F16C__) || defined(__aarch64__))
+    typedef _Float16 halves __attribute__((vector_size(sizeof(u16xN))));
+    return __builtin_convertvector((halves)x, f32xN);
+#else
+    u32xN w = __builtin_convertvector(x, u32xN) << 16;
+    u32xN sign = w & 0x80000000u;
+    u32xN two = w + w;
+    f32xN normal = (f32xN)((two >> 4) + 0x70000000u) * 0x1p-112f;
+    f32xN small = (f32xN)((two >> 17) | 0x3f000000u) - 0.5f;
+    u32xN is_small = (u32xN)(two < 0x08000000u);
+    return (f32xN)(sign | (is_small & (u32xN)small) | (~is_small & (u32xN)normal));
+#endif
+}
+
+@ f32_to_float16 abs_f32
+CUVIL_INLINE u16xN cuvil_f32_to_float16xN(f32xN x)
+{
+#if defined(__clang__) && (defined(__F16C__) || defined(__aarch64__))
+    typedef _Float16 halves __attribute__((vector_size(sizeof(u16xN))));
+    return (u16xN)__builtin_convertvector(x, halves);
+#else
+    u32xN w = (u32xN)x;
+    u32xN two = w + w;
+    u32xN bias = two & 0xff000000u;
+    u32xN is_low = (u32xN)(bias < 0x71000000u);
+    bias = (is_low & 0x71000000u) | (~is_low & bias);
+    f32xN base = cuvil_abs_f32xN(x) * 0x1p+112f * 0x1p-110f;
+    u32xN bits = (u32xN)((f32xN)((bias >> 1) + 0x07800000u) + base);
+    u32xN half = ((bits >> 13) & 0x7c00u) + (bits & 0x0fffu);
+    u32xN is_nan = (u32xN)(two > 0xff000000u);
+    half = (is_nan & 0x7e00u) | (~is_nan & half);
+    return __builtin_convertvector((w >> 16 & 0x8000u) | half, u16xN);
+#endif
+}
+
+@ bfloat16_to_f32
+CUVIL_INLINE f32xN cuvil_bfloat16_to_f32xN(u16xN x)
+{
+    return (f32xN)(__builtin_convertvector(x, u32xN) << 16);
+}
+
+@ f32_to_bfloat16
+CUVIL_INLINE u16xN cuvil_f32_to_bfloat16xN(f32xN x)
+{
+    u32xN w = (u32xN)x;
+    u32xN is_nan = (u32xN)((w & 0x7fffffffu) > 0x7f800000u);
+    u32xN rounded = w + 0x7fffu + (w >> 16 & 1u);
+    rounded = (is_nan & ((w & 0x80000000u) | 0x7fc00000u)) | (~is_nan & rounded);
+    return __builtin_convertvector(rounded >> 16, u16xN);
+}
+
+/* The magnitude of a small float with `m` bits of fraction, as its exponent and fraction say. */
+@ small_to_f32
+CUVIL_INLINE f32xN cuvil_small_to_f32xN(u32xN magnitude, int m, int bias)
+{
+    f32xN smallest = (f32xN)((u32xN){0} + ((uint32_t)(128 - bias - m) << 23));
+    f32xN small = __builtin_convertvector((i32xN)magnitude, f32xN) * smallest;
+    u32xN normal = (magnitude << (23 - m)) + ((uint32_t)(127 - bias) << 23);
+    u32xN is_small = (u32xN)(magnitude < (1u << m));
+    return (f32xN)((is_small & (u32xN)small) | (~is_small & normal));
+}
+
+/* Exponent and fraction of a magnitude; larger than the dtype's own where it does not fit. Adding a number
+ * whose last place is the dtype's smallest one rounds subnormal numbers. */
+@ f32_to_small
+CUVIL_INLINE u32xN cuvil_f32_to_smallxN(u32xN magnitude, int m, int bias)
+{
+    u32xN normal = magnitude + ((1u << (22 - m)) - 1u) + (magnitude >> (23 - m) & 1u);
+    normal = (normal >> (23 - m)) - ((uint32_t)(127 - bias) << m);
+    u32xN shift = (u32xN){0} + ((uint32_t)(151 - bias - m) << 23);
+    u32xN small = (u32xN)((f32xN)magnitude + (f32xN)shift) - shift;
+    u32xN is_small = (u32xN)(magnitude < ((uint32_t)(128 - bias) << 23));
+    return (is_small & small) | (~is_small & normal);
+}
+
+@ float8e4m3fn_to_f32 small_to_f32
+CUVIL_INLINE f32xN cuvil_float8e4m3fn_to_f32xN(u8xN x)
+{
+    u32xN w = __builtin_convertvector(x, u32xN);
+    u32xN is_nan = (u32xN)((w & 0x7fu) == 0x7fu);
+    u32xN value = (u32xN)cuvil_small_to_f32xN(w & 0x7fu, 3, 7);
+    return (f32xN)((w & 0x80u) << 24 | (is_nan & 0x7fc00000u) | (~is_nan & value));
+}
+
+@ f32_to_float8e4m3fn f32_to_small
+CUVIL_INLINE u8xN cuvil_f32_to_float8e4m3fnxN(f32xN x)
+{
+    u32xN w = (u32xN)x;
+    u32xN code = cuvil_f32_to_smallxN(w & 0x7fffffffu, 3, 7);
+    u32xN is_nan = (u32xN)(code > 0x7eu);
+    return __builtin_convertvector((w >> 24 & 0x80u) | (is_nan & 0x7fu) | (~is_nan & code), u8xN);
+}
+
+@ float8e4m3fnuz_to_f32 small_to_f32
+CUVIL_INLINE f32xN cuvil_float8e4m3fnuz_to_f32xN(u8xN x)
+{
+    u32xN w = __builtin_convertvector(x, u32xN);
+    u32xN is_nan = (u32xN)(w == 0x80u);
+    u32xN value = (u32xN)cuvil_small_to_f32xN(w & 0x7fu, 3, 8);
+    return (f32xN)((is_nan & 0x7fc00000u) | (~is_nan & ((w & 0x80u) << 24 | value)));
+}
+
+@ f32_to_float8e4m3fnuz f32_to_small
+CUVIL_INLINE u8xN cuvil_f32_to_float8e4m3fnuzxN(f32xN x)
+{
+    u32xN w = (u32xN)x;
+    u32xN code = cuvil_f32_to_smallxN(w & 0x7fffffffu, 3, 8);
+    u32xN is_nan = (u32xN)(code > 0x7fu);
+    code |= w >> 24 & 0x80u & (u32xN)(code != 0u);
+    return __builtin_convertvector((is_nan & 0x80u) | (~is_nan & code), u8xN);
+}
+
+@ float8e5m2_to_f32 small_to_f32
+CUVIL_INLINE f32xN cuvil_float8e5m2_to_f32xN(u8xN x)
+{
+    u32xN w = __builtin_convertvector(x, u32xN);
+    u32xN magnitude = w & 0x7fu;
+    u32xN is_nan = (u32xN)(magnitude > 0x7cu);
+    u32xN is_large = (u32xN)(magnitude >= 0x7cu);
+    u32xN value = (u32xN)cuvil_small_to_f32xN(magnitude, 2, 15);
+    value = (is_large & 0x7f800000u) | (is_nan & 0x00400000u) | (~is_large & value);
+    return (f32xN)((w & 0x80u) << 24 | value);
+}
+
+@ f32_to_float8e5m2 f32_to_small
+CUVIL_INLINE u8xN cuvil_f32_to_float8e5m2xN(f32xN x)
+{
+    u32xN w = (u32xN)x;
+    u32xN magnitude = w & 0x7fffffffu;
+    u32xN is_nan = (u32xN)(magnitude > 0x7f800000u);
+    u32xN code = cuvil_f32_to_smallxN(magnitude, 2, 15);
+    u32xN is_large = (u32xN)(code > 0x7bu);
+    code = (is_large & 0x7cu) | (~is_large & code);
+    return __builtin_convertvector((w >> 24 & 0x80u) | (is_nan & 0x7eu) | (~is_nan & code), u8xN);
+}
+
+@ float8e5m2fnuz_to_f32 small_to_f32
+CUVIL_INLINE f32xN cuvil_float8e5m2fnuz_to_f32xN(u8xN x)
+{
+    u32xN w = __builtin_convertvector(x, u32xN);
+    u32xN is_nan = (u32xN)(w == 0x80u);
+    u32xN value = (u32xN)cuvil_small_to_f32xN(w & 0x7fu, 2, 16);
+    return (f32xN)((is_nan & 0x7fc00000u) | (~is_nan & ((w & 0x80u) << 24 | value)));
+}
+
+@ f32_to_float8e5m2fnuz f32_to_small
+CUVIL_INLINE u8xN cuvil_f32_to_float8e5m2fnuzxN(f32xN x)
+{
+    u32xN w = (u32xN)x;
+    u32xN code = cuvil_f32_to_smallxN(w & 0x7fffffffu, 2, 16);
+    u32xN is_nan = (u32xN)(code > 0x7fu);
+    code |= w >> 24 & 0x80u & (u32xN)(code != 0u);
+    return __builtin_convertvector((is_nan & 0x80u) | (~is_nan & code), u8xN);
+}
+
+/* Powers of two; no zero and no sign: those become NaN. Halves go up. */
+@ float8e8m0_to_f32
+CUVIL_INLINE f32xN cuvil_float8e8m0_to_f32xN(u8xN x)
+{
+    u32xN w = __builtin_convertvector(x, u32xN);
+    u32xN is_nan = (u32xN)(w == 0xffu);
+    u32xN is_least = (u32xN)(w == 0u);
+    return (f32xN)(w << 23 | (is_least & 0x00400000u) | (is_nan & 0x00400000u));
+}
+
+@ f32_to_float8e8m0
+CUVIL_INLINE u8xN cuvil_f32_to_float8e8m0xN(f32xN x)
+{
+    u32xN w = (u32xN)x;
+    u32xN is_small = (u32xN)(w < 0x00800000u);
+    u32xN code = (is_small & (u32xN)(w > 0x005fffffu) & 1u) | (~is_small & (w + 0x00400000u) >> 23);
+    u32xN is_nan = (u32xN)(code > 0xfeu) | (u32xN)(w == 0u) | (u32xN)(w > 0x7f800000u);
+    return __builtin_convertvector(code | (is_nan & 0xffu), u8xN);
+}
+
+@ float4e2m1_to_f32 small_to_f32
+CUVIL_INLINE f32xN cuvil_float4e2m1_to_f32xN(u8xN x)
+{
+    u32xN w = __builtin_convertvector(x, u32xN);
+    return (f32xN)((w & 8u) << 28 | (u32xN)cuvil_small_to_f32xN(w & 7u, 1, 1));
+}
+
+/* NaN becomes zero with the other sign. */
+@ f32_to_float4e2m1 f32_to_small
+CUVIL_INLINE u8xN cuvil_f32_to_float4e2m1xN(f32xN x)
+{
+    u32xN w = (u32xN)x;
+    u32xN magnitude = w & 0x7fffffffu;
+    u32xN is_nan = (u32xN)(magnitude > 0x7f800000u);
+    u32xN code = cuvil_f32_to_smallxN(magnitude, 1, 1);
+    u32xN is_large = (u32xN)(code > 7u);
+    code = (w >> 28 & 8u) | (is_large & 7u) | (~is_large & code);
+    return __builtin_convertvector((is_nan & ((w >> 28 & 8u) ^ 8u)) | (~is_nan & code), u8xN);
+}
+
+@ int4_to_i8
+CUVIL_INLINE i8xN cuvil_int4_to_i8xN(u8xN x)
+{
+    return (i8xN)(((x & 15) ^ 8) - 8);
+}
+
+@ i8_to_int4
+CUVIL_INLINE u8xN cuvil_i8_to_int4xN(i8xN x)
+{
+    return (u8xN)x & 15;
+}
+
+@ uint4_to_u8
+CUVIL_INLINE u8xN cuvil_uint4_to_u8xN(u8xN x)
+{
+    return x & 15;
+}
+
+@ u8_to_uint4
+CUVIL_INLINE u8xN cuvil_u8_to_uint4xN(u8xN x)
+{
+    return x & 15;
+}
+
+@ int2_to_i8
+CUVIL_INLINE i8xN cuvil_int2_to_i8xN(u8xN x)
+{
+    return (i8xN)(((x & 3) ^ 2) - 2);
+}
+
+@ i8_to_int2
+CUVIL_INLINE u8xN cuvil_i8_to_int2xN(i8xN x)
+{
+    return (u8xN)x & 3;
+}
+
+@ uint2_to_u8
+CUVIL_INLINE u8xN cuvil_uint2_to_u8xN(u8xN x)
+{
+    return x & 3;
+}
+
+@ u8_to_uint2
+CUVIL_INLINE u8xN cuvil_u8_to_uint2xN(u8xN x)
+{
+    return x & 3;
+}
+
+/* To float32, but to the odd neighbour where it is not exact: rounding once more then gives what rounding
+ * the double would (S. Boldo, G. Melquiond, "When double rounding is odd", 2005). */
+@ f64_to_odd_f32
+CUVIL_INLINE f32xN cuvil_f64_to_odd_f32xN(f64xN x)
+{
+    f32xN near = __builtin_convertvector(x, f32xN);
+    f64xN back = __builtin_convertvector(near, f64xN);
+    i64xN is_far = (i64xN)(((u64xN)back & 0x7fffffffffffffffu) > ((u64xN)x & 0x7fffffffffffffffu));
+    i64xN is_other = (i64xN)(back != x) & (i64xN)(x == x);
+    u32xN bits = (u32xN)near + __builtin_convertvector(is_far & is_other, u32xN);
+    return (f32xN)(bits | (__builtin_convertvector(is_other, u32xN) & 1u));
+}

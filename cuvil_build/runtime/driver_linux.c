@@ -187,8 +187,9 @@ static void write_tensors(int file, const DLTensor *tensors, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     const DLTensor *tensor = &tensors[i];
     tensor_head head = {tensor->dtype.code, tensor->dtype.bits, (uint16_t)tensor->ndim, 0};
-    uint64_t nbytes = tensor->dtype.bits / 8;
+    uint64_t nbytes = tensor->dtype.bits;
     for (int32_t axis = 0; axis < tensor->ndim; axis++) nbytes *= (uint64_t)tensor->shape[axis];
+    nbytes = (nbytes + 7) / 8;
     write_all(file, &head, sizeof head);
     write_all(file, tensor->shape, (size_t)tensor->ndim * 8);
     write_all(file, &nbytes, 8);

@@ -13,6 +13,8 @@ def c_literal(value: int | float | bool, dtype: DType) -> str:
     """A number of a dtype as a C constant expression."""
     if dtype.kind == "bool":
         return "1" if value else "0"
+    if dtype.is_stored_only:
+        return hex(int(np.asarray(value).astype(dtype.numpy).view(dtype.bits_dtype.numpy)))
     if dtype.is_float:
         return _float_literal(float(value), dtype)
     number = int(value)

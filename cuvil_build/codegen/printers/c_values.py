@@ -125,7 +125,7 @@ class ValuePrinter:
             operands = v.args[1:] if v.function == "select" else v.args
             return max(self.bits(a) for a in operands)
         if isinstance(v, Convert) and v.value.type.dtype.kind != "bool":
-            return v.value.type.dtype.bits
+            return v.value.type.dtype.carrier.bits
         if isinstance(v, Convert):
             return self.bits(v.value)
         return 8
@@ -152,6 +152,8 @@ class ValuePrinter:
         source, target, lanes = v.value.type.dtype, v.type.dtype, v.type.lanes
         if source == target:
             return self(v.value)
+        if source.is_stored_only or target.is_stored_only:
+            return self._convert_stored(v)
         if target.kind == "bool":
             zero = self._literal(Lit(0, VType(source, lanes)))
             return self._as_mask(f"{self(v.value)} != {zero}", source.bits, lanes)
@@ -166,8 +168,25 @@ class ValuePrinter:
             return f"({target.c_type}){self(v.value)}"
         return f"__builtin_convertvector({self(v.value)}, {self.type_of(v.type)})"
 
+    def _convert_stored(self, v: Convert) -> str:
+        """By a function between the dtype and its carrier, and from there as usual."""
+        source, target, lanes = v.value.type.dtype, v.type.dtype, v.type.lanes
+        if source.is_stored_only and source.carrier != target:
+            return self(Convert(Convert(v.value, VType(source.carrier, lanes)), v.type))
+        if source.is_stored_only:
+            short = short_name(target)
+            return self._call_math(f"{source.name}_to_{short}", lanes, [v.value], short)
+        if source != target.carrier and source.name == "float64" and target.is_float:
+            odd = self._call_math("f64_to_odd_f32", lanes, [v.value], "f32")
+            return self._call_text(f"f32_to_{target.name}", lanes, [odd], ["f32"], short_name(target))
+        if source != target.carrier:
+            return self(Convert(Convert(v.value, VType(target.carrier, lanes)), v.type))
+        short = short_name(source)
+        return self._call_math(f"{short}_to_{target.name}", lanes, [v.value], short_name(target))
+
     def _float_to_int(self, v: Convert) -> str:
-        wide = "i64" if v.type.dtype.bits == 64 or v.type.dtype.name == "uint32" else "i32"
+        wide = "u64" if v.type.dtype.name == "uint64" else "i64" if v.type.dtype.bits == 64 else "i32"
+        wide = "u32" if v.type.dtype.name == "uint32" else wide
         text = self._call_math(f"{short_name(v.value.type.dtype)}_to_{wide}", v.type.lanes, [v.value], wide)
         if short_name(v.type.dtype) == wide:
             return text
@@ -211,12 +230,29 @@ class ValuePrinter:
             return self._compare(v)
         if v.type.dtype.kind == "bool" and v.function != "isnan":
             return self._logic(v)
+        if v.function == "bitcast":
+            return self._bitcast(v)
         if v.function == "isnan":
             text = self(v.args[0])
             return self._as_mask(f"{text} != {text}", operand.bits, v.type.lanes)
         if operand.is_float:
             return self._float_op(v)
         return self._integer_op(v)
+
+    def _bitcast(self, v: Op) -> str:
+        source, target = (short_name(t.dtype) for t in (v.args[0].type, v.type))
+        text = self(v.args[0])
+        if source == target:
+            return text
+        if v.type.lanes > 1:
+            return f"(({self.type_of(v.type)}){text})"
+        name = f"bits_{source}_{target}"
+        self.helper(
+            name,
+            f"CUVIL_INLINE {c_type_of(target)} cuvil_{name}({c_type_of(source)} x)\n{{\n"
+            f"    {c_type_of(target)} r;\n    __builtin_memcpy(&r, &x, sizeof r);\n    return r;\n}}",
+        )
+        return f"cuvil_{name}({text})"
 
     def _compare(self, v: Op) -> str:
         left, right = v.args
@@ -276,10 +312,15 @@ class ValuePrinter:
         return self._call_math(f"{kind}_{short}", v.type.lanes, (a, b), short)
 
     def _call_math(self, section: str, lanes: int, args: Iterable[Value], result: str) -> str:
+        args = tuple(args)
+        shorts = [short_name(a.type.dtype) for a in args]
+        return self._call_text(section, lanes, [self(a) for a in args], shorts, result)
+
+    def _call_text(
+        self, section: str, lanes: int, texts: Sequence[str], shorts: Sequence[str], result: str
+    ) -> str:
         """One lane goes through a vector of one element: the same text serves both."""
         self.math.add((section, lanes))
-        texts = [self(a) for a in args]
-        shorts = [short_name(a.type.dtype) for a in args]
         if lanes > 1:
             return f"cuvil_{section}x{lanes}({', '.join(texts)})"
         params = ", ".join(f"{c_type_of(s)} {name}" for s, name in zip(shorts, "xyz"))
@@ -337,8 +378,6 @@ class ValuePrinter:
     # Types and helper functions -----------------------------------------------------------------
 
     def type_of(self, kind: VType) -> str:
-        if kind.dtype.name == "float16":
-            raise NotYet("float16 arithmetic in C")
         if kind.lanes == 1:
             return kind.dtype.c_type
         short = short_name(kind.dtype)

@@ -8,7 +8,9 @@ _LETTER = {"float": "f", "int": "i", "uint": "u", "bool": "u"}
 
 
 def short_name(dtype: DType) -> str:
-    """As in `f32`; vectors are named after it and their lanes."""
+    """As in `f32`; vectors are named after it and their lanes. What is only stored travels as its bits."""
+    if dtype.is_stored_only:
+        return f"u{dtype.nbytes * 8}"
     return f"{_LETTER[dtype.kind]}{dtype.bits}"
 
 

@@ -1,0 +1,76 @@
+"""Constants of narrow dtypes in products: widened when the weights are packed, so that inner loops convert nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.canonical import expressions
+from cuvil_build.kernel.expr import Apply, Buffer, Cast, Expr, Load, Within
+from cuvil_build.kernel.nest import Axis, Nest
+from cuvil_build.kernel.packing import Packing
+from cuvil_build.kernel.stored import is_widened
+
+_PRODUCTS = ("contraction", "window", "attention")
+
+
+def widen_constants(nest: Nest) -> tuple[Nest, dict[str, Buffer]]:
+    """The nest of a product with its narrow constants in their carriers, and what these are."""
+    if nest.anchor not in _PRODUCTS:
+        return nest, {}
+    parts = expressions(s.value for s in nest.stages)
+    loaded = {p.buffer.name: p.buffer for p in parts if isinstance(p, Load) and is_widened(p.buffer)}
+    cast = {id(p.value) for p in parts if isinstance(p, Cast) and isinstance(p.value, Load)}
+    bare = {p.buffer.name for p in parts if isinstance(p, Load) and id(p) not in cast}
+    wide = {
+        n: replace(b, dtype=b.dtype.carrier)
+        for n, b in sorted(loaded.items())
+        if n not in bare and _is_static(b)
+    }
+    if not wide:
+        return nest, {}
+    done: dict[int, Expr] = {}
+    return replace(
+        nest, stages=tuple(replace(s, value=_widened(s.value, wide, done)) for s in nest.stages)
+    ), wide
+
+
+def widened_packings(wide: Mapping[str, Buffer], packings: Mapping[str, Packing]) -> dict[str, Packing]:
+    """With the dtype of what is widened; what no tile packs lies as it would have."""
+    found = dict(packings)
+    for name, buffer in wide.items():
+        found[name] = replace(packings.get(name) or _as_it_lies(buffer), dtype=buffer.dtype.name)
+    return found
+
+
+def _is_static(buffer: Buffer) -> bool:
+    return all(d.is_static for d in buffer.shape)
+
+
+def _as_it_lies(buffer: Buffer) -> Packing:
+    axes = [Axis(f"p{d}", buffer.shape[d]) for d in buffer.order] or [Axis("p0", IntExpr.of(1))]
+    index = tuple(IntExpr.of(f"p{d}") for d in range(len(buffer.shape)))
+    width = axes[-1].extent.value
+    return Packing((), tuple(axes[:-1]), axes[-1], index, width, width)
+
+
+def _widened(expr: Expr, wide: Mapping[str, Buffer], done: dict[int, Expr]) -> Expr:
+    if id(expr) not in done:
+        done[id(expr)] = _rebuilt(expr, wide, done)
+    return done[id(expr)]
+
+
+def _rebuilt(expr: Expr, wide: Mapping[str, Buffer], done: dict[int, Expr]) -> Expr:
+    if isinstance(expr, Cast) and isinstance(expr.value, Load) and expr.value.buffer.name in wide:
+        buffer = wide[expr.value.buffer.name]
+        load = Load(buffer, expr.value.index)
+        return load if expr.dtype == buffer.dtype else Cast(load, expr.dtype)
+    if isinstance(expr, Cast):
+        return Cast(_widened(expr.value, wide, done), expr.dtype)
+    if isinstance(expr, Apply):
+        return Apply(expr.function, tuple(_widened(a, wide, done) for a in expr.args), expr.dtype)
+    if isinstance(expr, Within):
+        value = _widened(expr.value, wide, done)
+        return Within(expr.conditions, value, _widened(expr.otherwise, wide, done))
+    return expr
