@@ -7,8 +7,9 @@ from cuvil_build.errors import ShapeMismatch, UnsupportedAttribute
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Const, Expr
 from cuvil_build.kernel.view import reindex, within
+from cuvil_build.ops.choices import Least, from_end, is_equal
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.shapes import ANY, integers, normal_axes, static_integers
+from cuvil_build.ops.shapes import ANY, integers, normal_axes
 
 MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -24,11 +25,13 @@ def infer(
 ) -> Known:
     if mode not in MODES:
         raise UnsupportedAttribute(f"mode='{mode}' is not supported", hint=f"known: {', '.join(MODES)}")
-    amounts = _amounts(x, pads, axes)
+    amounts = _amounts(lambda e: ctx.bounds(e)[0], x, pads, axes)
     if mode == "reflect":
         for axis, (begin, end) in amounts.items():
+            size = x.shape[axis] - _cut(begin) - _cut(end)
             for side in (begin, end):
-                ctx.require_at_most(side, x.shape[axis] - 1, f"reflection on axis {axis}")
+                # an axis that isn't padded may be empty
+                ctx.require_at_most(side, maximum(size - 1, 0), f"reflection on axis {axis}")
     shape = [d + sum(amounts.get(axis, (ZERO, ZERO)), ZERO) for axis, d in enumerate(x.shape)]
     return Known(x.dtype, tuple(shape))
 
@@ -42,7 +45,8 @@ def lower(
     *,
     mode: str = "constant",
 ) -> View:
-    amounts = {a: (b, e) for a, (b, e) in _amounts(x, pads, axes).items() if (b, e) != (ZERO, ZERO)}
+    every = _amounts(build.low, x, pads, axes)
+    amounts = {a: (b, e) for a, (b, e) in every.items() if (b, e) != (ZERO, ZERO)}
     shape = build.results[0][1]
     if mode != "constant":
         return reindex(x, shape, lambda index: _inside(mode, x, amounts, index))
@@ -59,36 +63,48 @@ def lower(
 def _inside(mode: str, x: View, amounts: dict[int, tuple[IntExpr, IntExpr]], index: Index) -> Index:
     entries = list(index)
     for axis, (begin, end) in amounts.items():
-        position, last = index[axis] - begin, x.shape[axis] - 1
+        position, last = index[axis] - begin, x.shape[axis] - 1 - _cut(end)
         if mode == "wrap":
-            entries[axis] = (position + _multiple(begin, x.shape[axis])) % x.shape[axis]
+            first = _cut(begin)
+            size = last + 1 - first
+            # a multiple of the size keeps the dividend from being negative
+            entries[axis] = first + (position - first + size * maximum(begin, 0)) % size
         elif mode == "edge":
             entries[axis] = _between(position, begin, end, last)
         else:
-            low = position if begin == ZERO else maximum(position, -position)
+            low = position if begin == ZERO else maximum(position, _cut(begin) * 2 - position)
             entries[axis] = low if end == ZERO else minimum(low, last * 2 - low)
     return tuple(entries)
 
 
 def _between(position: IntExpr, begin: IntExpr, end: IntExpr, last: IntExpr) -> IntExpr:
-    low = position if begin == ZERO else maximum(position, 0)
+    low = position if begin == ZERO else maximum(position, _cut(begin))
     return low if end == ZERO else minimum(low, last)
 
 
-def _multiple(begin: IntExpr, extent: IntExpr) -> IntExpr:
-    """A multiple of the extent that is at least `begin`: keeps the dividend from being negative."""
-    return extent * begin
+def _cut(pad: IntExpr) -> IntExpr:
+    """How much a negative pad takes away."""
+    return maximum(-pad, 0)
 
 
 def _amounts(
-    x: Known | View, pads: Known | View, axes: Known | View | None
+    least: Least, x: Known | View, pads: Known | View, axes: Known | View | None
 ) -> dict[int, tuple[IntExpr, IntExpr]]:
-    listed = integers(pads, "pads")
-    rank = len(x.shape)
-    along = normal_axes(static_integers(axes, "axes of Pad"), rank) if axes is not None else list(range(rank))
-    if len(listed) != 2 * len(along):
-        raise ShapeMismatch(f"Pad has {len(listed)} pads for {len(along)} axes")
-    return {axis: (listed[n], listed[n + len(along)]) for n, axis in enumerate(along)}
+    listed, rank = integers(pads, "pads"), len(x.shape)
+    along = integers(axes, "axes of Pad") if axes is not None else [IntExpr.of(d) for d in range(rank)]
+    count = len(along)
+    if len(listed) != 2 * count:
+        raise ShapeMismatch(f"Pad has {len(listed)} pads for {count} axes")
+    pairs = list(zip(listed[:count], listed[count:]))
+    if all(a.is_static for a in along):
+        return dict(zip(normal_axes([a.value for a in along], rank), pairs))
+    positions = [from_end(a, IntExpr.of(rank), least) for a in along]
+    found: dict[int, tuple[IntExpr, IntExpr]] = {}
+    for axis in range(rank):
+        named = [is_equal(p, axis) for p in positions]
+        begin = sum((n * b for n, (b, _) in zip(named, pairs)), ZERO)
+        found[axis] = begin, sum((n * e for n, (_, e) in zip(named, pairs)), ZERO)
+    return found
 
 
 OP = Operator("Pad", infer, lower, dtypes=ANY, shape_operands=(1, 3))

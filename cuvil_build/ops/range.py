@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import math
 
-from cuvil_build.cuir.int_expr import IntExpr, ceil_divide, maximum
+from cuvil_build.cuir.dtypes import FLOAT64, INT64
+from cuvil_build.cuir.int_expr import ZERO, IntExpr, ceil_divide, maximum
 from cuvil_build.errors import NotYet, ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Expr
 from cuvil_build.kernel.view import integer
+from cuvil_build.ops.choices import is_negative
 from cuvil_build.ops.contents import Contents, array_of
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.scalar import add, mul
+from cuvil_build.ops.scalar import add, cast, mul
+from cuvil_build.ops.scalar import maximum as maximum_of
 from cuvil_build.ops.shapes import NUMBERS, same_dtype
 
 
 def infer(ctx: InferContext, start: Known, limit: Known, delta: Known) -> Known:
     dtype = same_dtype(start, limit, delta)
-    if dtype.is_float:
-        return Known(dtype, (IntExpr.of(_float_count(start, limit, delta)),))
-    first, last, step = (_number(k) for k in (start, limit, delta))
-    return Known(dtype, (_count(ctx, first, last, step),))
+    if not dtype.is_float:
+        first, last, step = (_number(k) for k in (start, limit, delta))
+        return Known(dtype, (_count(ctx, first, last, step),))
+    if any(k.constant is None for k in (start, limit, delta)):
+        return Known(dtype, (ctx.measured("the length"),))
+    return Known(dtype, (IntExpr.of(_float_count(start, limit, delta)),))
+
+
+def measure(build: NestBuilder, start: View, limit: View, delta: View) -> View:
+    """The span in the operands' dtype, as onnxruntime subtracts, divided in double precision."""
+    span = build.cast(build.map("sub", _scalar(build, limit), _scalar(build, start)), FLOAT64)
+    steps = build.map("ceil", build.map("div", span, build.cast(_scalar(build, delta), FLOAT64)))
+    return build.map(lambda n: maximum_of(cast(n, INT64), 0), steps)
+
+
+def _scalar(build: NestBuilder, view: View) -> View:
+    return build.compute((), view.dtype, lambda index: view.at((ZERO,) * view.rank))
 
 
 def lower(build: NestBuilder, start: View, limit: View, delta: View) -> View:
     dtype, shape = build.results[0]
+    first, step = _scalar(build, start), _scalar(build, delta)
 
     def at(index: Index) -> Expr:
-        return add(start.at(()), mul(integer(index[0], dtype), delta.at(())))
+        return add(first.at(()), mul(integer(index[0], dtype), step.at(())))
 
     return build.compute(shape, dtype, at)
 
@@ -41,12 +58,12 @@ def evaluate(ctx: InferContext, start: Contents, limit: Contents, delta: Content
 
 
 def _count(ctx: InferContext, first: IntExpr, last: IntExpr, step: IntExpr) -> IntExpr:
-    if not step.is_static:
-        raise NotYet(f"Range with a step of {step}")
-    if step.value == 0:
+    if step == ZERO:
         raise ShapeMismatch("Range with a step of 0")
-    span = last - first if step.value > 0 else first - last
-    count = ceil_divide(span, abs(step.value))
+    back = is_negative(step, lambda e: ctx.bounds(e)[0])
+    # a step of 0, which only data can give, must not divide
+    size = step * (1 - 2 * back) if step.is_static else maximum(step * (1 - 2 * back), 1)
+    count = ceil_divide((last - first) * (1 - 2 * back), size)
     return count if ctx.bounds(count)[0] >= 0 else maximum(count, 0)
 
 
@@ -56,12 +73,13 @@ def _number(known: Known) -> IntExpr:
     return IntExpr.of(known.contents.reshape(-1)[0])
 
 
-def _float_count(*operands: Known) -> int:
-    values = [float(k.constant.reshape(-1)[0]) for k in operands if k.constant is not None]
-    if len(values) != 3:
-        raise NotYet("Range computed from data; its operands must be constants or follow from shapes")
-    first, last, step = values
-    return max(math.ceil((last - first) / step), 0)
+def _float_count(start: Known, limit: Known, delta: Known) -> int:
+    first, last, step = (k.constant.reshape(-1)[0] for k in (start, limit, delta) if k.constant is not None)
+    if not step:
+        raise ShapeMismatch("Range with a step of 0")
+    return max(math.ceil(float(last - first) / float(step)), 0)
 
 
-OP = Operator("Range", infer, lower, dtypes=NUMBERS, evaluate=evaluate, shape_operands=(0, 1, 2))
+OP = Operator(
+    "Range", infer, lower, dtypes=NUMBERS, evaluate=evaluate, shape_operands=(0, 1, 2), measure=measure
+)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from cuvil_build.cuir.int_expr import ZERO, IntExpr, ceil_divide, maximum, minimum
-from cuvil_build.errors import NotYet, ShapeMismatch
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, minimum
+from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.view import reindex
+from cuvil_build.ops import choices
+from cuvil_build.ops.choices import Least, chosen, from_end, is_negative
 from cuvil_build.ops.contents import Contents
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.shapes import ANY, integers, normal_axes, static_integers
+from cuvil_build.ops.shapes import ANY, Shape, integers, normal_axes
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What stays of one axis."""
+
+    begin: IntExpr
+    count: IntExpr
+    step: IntExpr
 
 
 def infer(
@@ -21,14 +34,8 @@ def infer(
     axes: Known | None = None,
     steps: Known | None = None,
 ) -> Known:
-    first, last = integers(starts, "starts of Slice"), integers(ends, "ends of Slice")
-    along, strides = _axes_and_steps(x.rank, len(first), axes, steps)
-    if len(first) != len(last):
-        raise ShapeMismatch(f"Slice has {len(first)} starts and {len(last)} ends")
-    shape = list(x.shape)
-    for start, end, axis, step in zip(first, last, along, strides):
-        shape[axis] = _length(ctx, start, end, step, x.shape[axis])
-    return Known(x.dtype, tuple(shape))
+    cuts = _cuts(lambda e: ctx.bounds(e)[0], x.shape, starts, ends, axes, steps)
+    return Known(x.dtype, tuple(cuts[d].count if d in cuts else extent for d, extent in enumerate(x.shape)))
 
 
 def lower(
@@ -39,12 +46,10 @@ def lower(
     axes: View | None = None,
     steps: View | None = None,
 ) -> View:
-    first = integers(starts, "starts of Slice")
-    along, strides = _axes_and_steps(x.rank, len(first), axes, steps)
-    begin = {a: (_first(build, s, t, x.shape[a]), t) for s, a, t in zip(first, along, strides)}
+    cuts = _cuts(build.low, x.shape, starts, ends, axes, steps)
 
     def remap(index: Index) -> Index:
-        return tuple(begin[d][0] + i * begin[d][1] if d in begin else i for d, i in enumerate(index))
+        return tuple(cuts[d].begin + i * cuts[d].step if d in cuts else i for d, i in enumerate(index))
 
     return reindex(x, build.results[0][1], remap)
 
@@ -63,13 +68,15 @@ def evaluate(
     if first is None or last is None:
         return None
     listed = along if along is not None else list(range(len(first)))
+    strides = strides if strides is not None else [1] * len(first)
     result = x
-    for n, axis in enumerate(listed):
-        step = strides[n] if strides is not None else 1
-        length = IntExpr.of(x.shape[axis])
-        count = _length(ctx, IntExpr.of(first[n]), IntExpr.of(last[n]), step, length).value
-        begin = _clamped(first[n], step, x.shape[axis])
-        picked = [begin + k * step for k in range(count)]
+    for axis, start, end, step in zip(listed, first, last, strides):
+        length = x.shape[axis]
+        cut = _cut(
+            lambda e: e.value if e.is_static else None,
+            *map(IntExpr.of, (start, end, step, length)),
+        )
+        picked = [cut.begin.value + k * step for k in range(cut.count.value)]
         result = np.take(result, np.asarray(picked, dtype=np.int64), axis=axis)
     return result
 
@@ -81,61 +88,75 @@ def _static(contents: Contents | None) -> list[int] | None:
     return [v.value for v in values] if all(v.is_static for v in values) else None
 
 
-def _axes_and_steps(
-    rank: int, count: int, axes: Known | View | None, steps: Known | View | None
-) -> tuple[list[int], list[int]]:
-    along = static_integers(axes, "axes of Slice") if axes is not None else list(range(count))
-    strides = static_integers(steps, "steps of Slice") if steps is not None else [1] * count
-    if len(along) != count or len(strides) != count:
-        raise ShapeMismatch(f"Slice has {count} starts, {len(along)} axes and {len(strides)} steps")
-    if 0 in strides:
+def _cuts(
+    least: Least,
+    shape: Shape,
+    starts: Known | View,
+    ends: Known | View,
+    axes: Known | View | None,
+    steps: Known | View | None,
+) -> dict[int, _Cut]:
+    """By axis; where data decides the axes, for all of them."""
+    first, last = integers(starts, "starts of Slice"), integers(ends, "ends of Slice")
+    count, rank = len(first), len(shape)
+    along = integers(axes, "axes of Slice") if axes is not None else [IntExpr.of(d) for d in range(count)]
+    strides = integers(steps, "steps of Slice") if steps is not None else [ONE] * count
+    if not count == len(last) == len(along) == len(strides):
+        raise ShapeMismatch(
+            f"Slice has {count} starts, {len(last)} ends, {len(along)} axes and {len(strides)} steps"
+        )
+    if ZERO in strides:
         raise ShapeMismatch("Slice with a step of 0")
-    return normal_axes(along, rank, "axes of Slice"), strides
+    rows = list(zip(first, last, strides))
+    if all(a.is_static for a in along):
+        found = normal_axes([a.value for a in along], rank, "axes of Slice")
+        return {axis: _cut(least, *row, shape[axis]) for axis, row in zip(found, rows)}
+    positions = [from_end(a, IntExpr.of(rank), least) for a in along]
+    cuts: dict[int, _Cut] = {}
+    for axis, extent in enumerate(shape):
+        begin, length, step = ZERO, extent, ONE
+        for position, row in zip(positions, rows):
+            named, cut = choices.is_equal(position, axis), _cut(least, *row, extent)
+            begin = chosen(named, cut.begin, begin)
+            length = chosen(named, cut.count, length)
+            step = chosen(named, cut.step, step)
+        cuts[axis] = _Cut(begin, length, step)
+    return cuts
 
 
-def _clamped(start: int, step: int, extent: int) -> int:
-    start = start + extent if start < 0 else start
-    return min(max(start, 0), extent if step > 0 else extent - 1)
+def _cut(least: Least, start: IntExpr, end: IntExpr, step: IntExpr, extent: IntExpr) -> _Cut:
+    """One axis after clamping, as numpy counts."""
+    back = is_negative(step, least)
+    high = extent - back
+    first = _between(least, from_end(start, extent, least), ZERO, high)
+    last = _between(least, from_end(end, extent, least), -back, high)
+    # a step of 0, which only data can give, must not divide
+    size = step if back == ZERO and step.is_static else maximum(step * (1 - 2 * back), 1)
+    count = ceil_divide((last - first) * (1 - 2 * back), size)
+    begin = _first(least, start, back, extent)
+    return _Cut(begin, count if (least(count) or -1) >= 0 or count == ZERO else maximum(count, 0), step)
 
 
-def _length(ctx: InferContext, start: IntExpr, end: IntExpr, step: int, extent: IntExpr) -> IntExpr:
-    """Elements of one axis after clamping, as numpy counts them."""
-    low, high = (ZERO, extent) if step > 0 else (IntExpr.of(-1), extent - 1)
-    first = _bounded(ctx, _from_end(ctx, start, extent), low if step > 0 else ZERO, high)
-    last = _bounded(ctx, _from_end(ctx, end, extent), low, high)
-    span = last - first if step > 0 else first - last
-    return _not_negative(ctx, ceil_divide(span, abs(step)))
-
-
-def _from_end(ctx: InferContext, position: IntExpr, extent: IntExpr) -> IntExpr:
-    low, high = ctx.bounds(position)
-    if low >= 0:
-        return position
-    if high is not None and high < 0:
-        return position + extent
-    raise NotYet(f"Slice at {position}, whose sign is not known")
-
-
-def _bounded(ctx: InferContext, position: IntExpr, low: IntExpr, high: IntExpr) -> IntExpr:
-    if ctx.bounds(position - low)[0] < 0:
+def _between(least: Least, position: IntExpr, low: IntExpr, high: IntExpr) -> IntExpr:
+    if _is_below_zero(least, position - low):
         position = maximum(position, low)
-    return position if ctx.bounds(high - position)[0] >= 0 else minimum(position, high)
+    return minimum(position, high) if _is_below_zero(least, high - position) else position
 
 
-def _not_negative(ctx: InferContext, length: IntExpr) -> IntExpr:
-    return length if ctx.bounds(length)[0] >= 0 else maximum(length, 0)
+def _is_below_zero(least: Least, value: IntExpr) -> bool:
+    """Whether it could be."""
+    low = least(value)
+    return low is None or low < 0
 
 
-def _first(build: NestBuilder, start: IntExpr, step: int, extent: IntExpr) -> IntExpr:
+def _first(least: Least, start: IntExpr, back: IntExpr, extent: IntExpr) -> IntExpr:
     """The first element. It lies inside wherever there is an element at all, so that clamping is left
     out where only an empty slice could need it."""
-    low = build.low(start)
-    if low is None or low < 0:
-        start = start + extent
-        if start == extent - 1 or (build.low(start) or -1) >= 0:
-            return start
-        return maximum(start, 0)
-    if step > 0 or (build.low(extent - 1 - start) or -1) >= 0:
+    if _is_below_zero(least, start):
+        start = from_end(start, extent, least)
+        if start != extent - 1 and _is_below_zero(least, start):
+            start = maximum(start, 0)
+    if back == ZERO or start == extent - 1 or not _is_below_zero(least, extent - 1 - start):
         return start
     return minimum(start, extent - 1)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from .harness import Case, check, f32, i64
+from .symbolic import check_symbolic
 
 HUGE = 2**62
 
@@ -35,3 +36,12 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_matches_onnxruntime(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_positions_that_data_decides(case: Case) -> None:
+    operands = list(case.constants)
+    at_run_time = Case(case.op, case.inputs)
+    check_symbolic(at_run_time, operands)
+    with_axes = Case(case.op, case.inputs, constants=[n for n in operands if n > 2])
+    check_symbolic(with_axes, [1, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .harness import Case, check, f32, i64
+from .symbolic import check_symbolic
 
 CASES = [
     Case("Tile", [f32(2, 3), i64(2, 3)], constants=[1]),
@@ -17,3 +18,8 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_matches_onnxruntime(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_repeats_that_data_decides(case: Case) -> None:
+    check_symbolic(Case(case.op, case.inputs), [1])
