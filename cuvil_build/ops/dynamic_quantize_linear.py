@@ -17,22 +17,26 @@ def infer(ctx: InferContext, x: Known) -> tuple[Known, ...]:
 
 
 def lower(build: NestBuilder, x: View) -> tuple[View, View, View]:
-    x = build.operand(x)
+    return self_quantized(build, build.operand(x))
+
+
+def self_quantized(build: NestBuilder, x: View) -> tuple[View, View, View]:
+    """The tensor's codes, and the scale and zero point of its range, which takes in zero."""
     axes = list(range(x.rank))
     low = build.map(lambda e: minimum(e, 0.0), build.reduce("min", x, axes, keepdims=False))
     high = build.map(lambda e: maximum(e, 0.0), build.reduce("max", x, axes, keepdims=False))
-    scale = build.materialise(build.map(_scale, low, high))
-    zero_point = build.materialise(build.map(_zero_point, low, scale))
-    result = build.map(lambda e, s, z: quantized(divided(e, s), z, UINT8), x, scale, zero_point)
-    return result, scale, zero_point
+    scale = build.materialise(build.map(range_scale, low, high))
+    zero_point = build.materialise(build.map(range_zero_point, low, scale))
+    codes = build.map(lambda e, s, z: quantized(divided(e, s), z, UINT8), x, scale, zero_point)
+    return codes, scale, zero_point
 
 
-def _scale(low: Expr, high: Expr) -> Expr:
+def range_scale(low: Expr, high: Expr) -> Expr:
     """1 where the range is empty: any scale maps zero to zero."""
     return select(call("eq", low, high), Const(1.0, FLOAT32), div(sub(high, low), LARGEST))
 
 
-def _zero_point(low: Expr, scale: Expr) -> Expr:
+def range_zero_point(low: Expr, scale: Expr) -> Expr:
     exact = sub(0.0, div(low, scale))
     return Cast(call("rint", minimum(maximum(exact, 0.0), LARGEST)), UINT8)
 
