@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -266,7 +266,7 @@ class Accept(Section):
     at_most: float | None = Field(default=None, description="Upper bound.")
 
 
-_TYPE_NAME = Shorthand({"type": "string", "enum": list(AnyType.__args__)})  # type: ignore[attr-defined]
+_TYPE_NAME = Shorthand({"type": "string", "enum": list(get_args(AnyType))})
 
 
 class Precision(Section):

@@ -9,7 +9,7 @@ from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.canonical import expressions
 from cuvil_build.kernel.cost import choose_schedule
-from cuvil_build.kernel.expr import Buffer, Load
+from cuvil_build.kernel.expr import Buffer, Expr, Load
 from cuvil_build.kernel.flat import flatten
 from cuvil_build.kernel.intern import Interner
 from cuvil_build.kernel.nest import Axis, Nest
@@ -79,7 +79,8 @@ def _with_innermost(constants: Mapping[str, list[Load]], axis: IntExpr) -> dict[
 
 
 def _reordered(nest: Nest, orders: Mapping[str, Buffer]) -> Nest:
-    interner, done = Interner(), {}  # type: ignore[var-annotated]
+    interner = Interner()
+    done: dict[int, Expr] = {}
     stages = tuple(
         replace(s, value=interner.rebuild(s.value, lambda i: i, lambda b: orders.get(b.name, b), done))
         for s in nest.stages
