@@ -29,6 +29,8 @@ class ChangingDim:
     initial: IntExpr
     next: IntExpr
     """At the end of an iteration, over the symbols of the body."""
+    is_steady: bool = False
+    """A dim of scanned elements: all iterations must agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,11 @@ def infer_loop(walk: Walk, node: ir.Node) -> Sequence[Known | None]:
     )
     starts = True if len(node.inputs) < 2 or node.inputs[1] is None else _truth(walk, node.inputs[1])
     goes_on = _truth(walk, body.outputs[0])
-    walk.result.loops[node] = LoopFacts(trips, iteration, count, dims, same, starts, goes_on)
     length = trips if trips is not None and starts and goes_on else IntExpr.of(count)
-    scanned = [_scanned(walk, v, length, outer) for v in body.outputs[1 + len(initial) :]]
+    steady: list[ChangingDim] = []
+    scanned = [_scanned(walk, v, length, outer, steady) for v in body.outputs[1 + len(initial) :]]
+    dims += tuple(steady)
+    walk.result.loops[node] = LoopFacts(trips, iteration, count, dims, same, starts, goes_on)
     return [*formals, *scanned]
 
 
@@ -214,8 +218,16 @@ def _truth(walk: Walk, value: ir.Value | None) -> bool | None:
     return truth.value != 0 if truth.is_static else None
 
 
-def _scanned(walk: Walk, value: ir.Value, length: IntExpr, outer: frozenset[str]) -> Known:
+def _scanned(
+    walk: Walk, value: ir.Value, length: IntExpr, outer: frozenset[str], steady: list[ChangingDim]
+) -> Known:
+    """Dims that the body computes are those of its first iteration, which all others must have."""
     element = walk.result.known[value]
-    if any(d.symbols() - outer for d in element.shape):
-        raise NotYet(f"a scanned result of Loop, '{value.name}', whose elements differ in size")
-    return Known(element.dtype, (length, *element.shape))
+    shape = list(element.shape)
+    for axis, dim in enumerate(shape):
+        if dim.symbols() - outer:
+            _, high = walk.relations.bounds(dim)
+            name = walk.symbol(f"{value.name or 'scanned'}_{axis}", (0, high))
+            steady.append(ChangingDim(name, IntExpr.of(0), dim, True))
+            shape[axis] = IntExpr.of(name)
+    return Known(element.dtype, (length, *shape))

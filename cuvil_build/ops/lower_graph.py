@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from cuvil_build.cuir.dims import read_dims
 from cuvil_build.cuir.dtypes import INT64
-from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum
+from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum, minimum
 from cuvil_build.cuir.locations import location_of, source_nodes
 from cuvil_build.cuir.weights import digest_of
 from cuvil_build.errors import CuvilError
@@ -196,7 +196,7 @@ class _Walk:
         self.symbol(facts.iteration, ZERO, None if most is None else most - 1)
         self.symbol(facts.count, ZERO, most)
         limits: list[GraphGuard] = []
-        for dim in facts.dims:
+        for dim in (d for d in facts.dims if not d.is_steady):
             limit = self.inference.bounds[dim.name][1]
             self.symbol(dim.name, ZERO, None if limit is None else IntExpr.of(limit))
             if limit is not None:
@@ -230,6 +230,13 @@ class _Walk:
             written = self.written(body.inputs[0], number, f"{place}/number")
             inner = Body((written, *inner.items), inner.outputs)
             outputs = [number if v == _name(body.inputs[0]) else v for v in outputs]
+        for dim in (d for d in facts.dims if d.is_steady):
+            self.symbol(dim.name, ZERO, dim.next)
+            is_later = minimum(IntExpr.of(facts.iteration), 1)
+            gap = (dim.next - IntExpr.of(dim.name)) * is_later
+            limits.append(
+                GraphGuard(gap, "==", ZERO, f"dim '{dim.name}' differs from one iteration to the next")
+            )
         if limits:
             inner = Body((*inner.items, GuardItem(tuple(limits))), inner.outputs)
         yield LoopItem(

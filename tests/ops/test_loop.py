@@ -196,3 +196,33 @@ def test_a_limit_that_the_user_gives_is_checked_when_the_module_runs() -> None:
     assert run_graph(graph, {"k": np.array([5])})[0].shape == (5,)
     with pytest.raises(GuardFailed, match=r"is 6, allowed .*5"):
         run_graph(graph, {"k": np.array([6])})
+
+
+@pytest.mark.parametrize("trips", [0, 1, 4])
+def test_scanned_elements_of_a_size_that_the_body_computes(trips: int) -> None:
+    graph = check(
+        """g (float[5] x, int64 m) => (float[k, p] rows) <int64[1] one = {1}, bool yes = {1}> {
+  rows = Loop (m, yes) <body = b (int64 i, bool go) => (bool go2, float[p] row) {
+    go2 = Identity (go)
+    start = Reshape (i, one)
+    stop = Add (start, one)
+    row = Slice (x, start, stop)
+  }>
+}""",
+        {"x": np.arange(5, dtype=np.float32), "m": np.array(trips)},
+    )
+    assert graph.size_limit(graph.values["rows"].shape[1]) is not None
+
+
+def test_scanned_elements_of_different_sizes_are_refused() -> None:
+    _, graph = lowered(
+        """g (float[5] x, int64 m) => (float[k, p] rows) <int64[1] zero = {0}, int64[1] one = {1}> {
+  rows = Loop (m, ) <body = b (int64 i, bool go) => (bool go2, float[p] row) {
+    go2 = Identity (go)
+    stop = Reshape (i, one)
+    row = Slice (x, zero, stop)
+  }>
+}"""
+    )
+    with pytest.raises(GuardFailed, match="differs from one iteration to the next"):
+        run_graph(graph, {"x": np.arange(5, dtype=np.float32), "m": np.array(3)})
