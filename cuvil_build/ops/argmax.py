@@ -27,26 +27,25 @@ def _lower(kind: str) -> Callable[..., View]:
         build: NestBuilder, x: View, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
     ) -> View:
         along = normal_axis(axis, x.rank)
-        x = build.settle(x)
-        extreme = build.reduce(kind, x, [along])
-
-        def body(index: Index, loops: Index) -> Expr:
-            element = x.at((*index[:along], *loops, *index[along + 1 :]))
-            position = integer(loops[0], INT64)
-            missing = -1 if select_last_index else integer(x.shape[along], INT64)
-            return select(call("eq", element, extreme.at(index)), position, missing)
-
-        found = build.reduce_over(
-            "max" if select_last_index else "min",
-            extreme.shape,
-            [x.shape[along]],
-            body,
-            INT64,
-            anchor="reduce",
-        )
+        found = first_extreme(build, kind, x, along, last=bool(select_last_index))
         return found if keepdims else _dropped(found, along)
 
     return lower
+
+
+def first_extreme(build: NestBuilder, kind: str, x: View, along: int, *, last: bool = False) -> View:
+    """The position of the first maximum or minimum along an axis, or of the last one."""
+    x = build.settle(x)
+    extreme = build.reduce(kind, x, [along])
+
+    def body(index: Index, loops: Index) -> Expr:
+        element = x.at((*index[:along], *loops, *index[along + 1 :]))
+        position = integer(loops[0], INT64)
+        missing = -1 if last else integer(x.shape[along], INT64)
+        return select(call("eq", element, extreme.at(index)), position, missing)
+
+    extents = [x.shape[along]]
+    return build.reduce_over("max" if last else "min", extreme.shape, extents, body, INT64, anchor="reduce")
 
 
 def _dropped(view: View, axis: int) -> View:

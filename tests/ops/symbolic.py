@@ -133,7 +133,7 @@ def _measure(
     assert operator.measure is not None
     build = NestBuilder(bounds=bounds)
     views = []
-    for n, array in enumerate(case.inputs):
+    for n in range(len(case.inputs)):
         have = known.get(f"x{n}")
         views.append(
             None if have is None else of_buffer(buffer_of(f"x{n}", have, INPUT), have.contents, have.constant)
