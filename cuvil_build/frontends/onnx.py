@@ -32,7 +32,7 @@ from cuvil_build.frontends.onnx_lift import lift
 from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import Inference, UndecidedRank, infer_model, raise_all, unsupported_operator
 from cuvil_build.ops.support import unsupported_nodes
-from cuvil_build.passes import eliminate_dead
+from cuvil_build.passes import containers, eliminate_dead
 from cuvil_build.passes.expand_operators import Expander, is_expandable
 from cuvil_build.passes.graph_pass import Rewrite
 from cuvil_build.passes.pipeline import IMPORT, Check, run_passes
@@ -181,6 +181,7 @@ def unsupported_operators(model: ir.Model) -> list[CuvilError]:
         for node in graph
         if catalog.find(node.domain, node.op_type) is None
         and node.op_type not in CONTROL_FLOW
+        and (node.domain != "" or node.op_type not in containers.OPERATORS)
         and not is_expandable(node, model)
     ]
 

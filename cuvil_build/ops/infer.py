@@ -17,6 +17,7 @@ from cuvil_build.cuir.dims import Canonical, FreeDim, read_dims, read_limits
 from cuvil_build.cuir.guards import Guard, read_guards
 from cuvil_build.cuir.int_expr import Bounds, IntExpr, minimum, product
 from cuvil_build.cuir.locations import location_of
+from cuvil_build.cuir.traverse import operands
 from cuvil_build.cuir.types import dtype_of, set_type, shape_of
 from cuvil_build.errors import (
     CuvilError,
@@ -128,14 +129,21 @@ class Rewritable(Protocol):
     @property
     def result(self) -> Inference: ...
 
+    @property
+    def relations(self) -> Relations: ...
+
+    def graph(self, graph: ir.Graph) -> None: ...
+
     def node(self, node: ir.Node) -> None: ...
 
     def initializer(self, value: ir.Value) -> None: ...
 
+    def truth(self, value: ir.Value) -> tuple[bool | None, tuple[Guard | None, Guard | None]]: ...
+
 
 Rewriting = Callable[[ir.Node, Rewritable], Sequence[ir.Value] | None]
-"""Sees each node before it is inferred, with all of its operands known. It may put others in its place, which
-it has inferred itself; None: it left the node as it was."""
+"""Sees each node before it is inferred, with all of its operands known, sequences and optionals aside. It may
+put others in its place, which it has inferred itself; None: it left the node as it was."""
 
 
 def infer_model(
@@ -258,20 +266,23 @@ class _Walk:
             self.result.errors.append(error)
 
     def node(self, node: ir.Node) -> None:
-        missing = [v for v in node.inputs if v is not None and v not in self.result.known]
+        missing = [v for v in operands(node) if v not in self.result.known]
         if missing and self.keep_going:
             return
-        if missing:
-            raise Internal(f"nothing is known of '{missing[0].name}'")
         if self.rewrite is not None and self.rewrite(node, self) is not None:
             return
+        if self.rewrite is not None:
+            # a body may read sequences: its nodes are seen by the rewriting one by one
+            missing = [v for v in missing if v in node.inputs]
+        if missing:
+            raise Internal(f"nothing is known of '{missing[0].name}'")
         context = _Context(self.relations, node, self.symbol)
         for guard in read_guards(node):
             context.guard(guard)
         if (node.domain, node.op_type) == ("", "If"):
             outputs = self.branch(node, context)
         elif (node.domain, node.op_type) == ("", "Loop"):
-            outputs = infer_loop(self, node)
+            outputs = self.loop(node)
         elif node.op_identifier() in self.model.functions:
             outputs = self.call(self.model.functions[node.op_identifier()], node, context)
         else:
@@ -281,6 +292,14 @@ class _Walk:
             if value.name and known is not None:
                 self.result.known[value] = self.tidy(known)
                 self.result.read.pop(value, None)
+
+    def loop(self, node: ir.Node) -> Sequence[Known | None]:
+        """An error inside of a body ends it: the next iteration needs all that this one gives."""
+        going, self.keep_going = self.keep_going, False
+        try:
+            return infer_loop(self, node)
+        finally:
+            self.keep_going = going
 
     def note(self, node: ir.Node, context: _Context) -> None:
         """What the node's context has gathered; a loop's body is inferred more than once."""

@@ -17,6 +17,7 @@ from cuvil_build.ops.infer import Inference, infer_model
 from cuvil_build.passes.graph_pass import GraphPass, Rewrite
 
 IMPORT: tuple[str, ...] = (
+    "resolve-sequences",
     "expand-operators",
     "specialise-if",
     "eliminate-identity",
@@ -70,15 +71,23 @@ def run_passes(
         before = model.clone() if check is not None else None
         result = graph_pass.run(model)
         model = result.graph
-        if not result.rewrites and "specialise-if" in names[number + 1 :]:
+        if "specialise-if" in names[number + 1 :]:
             # What follows an If may have no type before.
-            continue
-        unchanged = None if result.rewrites or not inference.known else inference
-        inference = _verified(model, name, dump, unchanged)
+            _well_formed(model, name, dump)
+        else:
+            unchanged = None if result.rewrites or not inference.known else inference
+            inference = _verified(model, name, dump, unchanged)
         rewrites += [(name, rewrite) for rewrite in result.rewrites]
         if check is not None and before is not None and result.rewrites:
             _checked(check, name, before, model, dump)
     return PipelineResult(model, tuple(rewrites), inference)
+
+
+def _well_formed(model: ir.Model, name: str, dump: Path | None) -> None:
+    try:
+        verify(model, typed=False)
+    except InvalidGraph as error:
+        raise _broken(error, model, name, dump) from error
 
 
 def _verified(model: ir.Model, name: str, dump: Path | None, known: Inference | None) -> Inference:
@@ -87,9 +96,12 @@ def _verified(model: ir.Model, name: str, dump: Path | None, known: Inference | 
         inference = infer_model(model) if known is None else known
         verify(model)
     except (InvalidGraph, Internal) as error:
-        where = _leave(model, name, dump)
-        raise Internal(f"pass '{name}' left an invalid graph: {error.message}", hint=where) from error
+        raise _broken(error, model, name, dump) from error
     return inference
+
+
+def _broken(error: CuvilError, model: ir.Model, name: str, dump: Path | None) -> Internal:
+    return Internal(f"pass '{name}' left an invalid graph: {error.message}", hint=_leave(model, name, dump))
 
 
 def _checked(check: Check, name: str, before: ir.Model, after: ir.Model, dump: Path | None) -> None:

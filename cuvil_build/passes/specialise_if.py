@@ -76,12 +76,13 @@ def _inline_all(graph: ir.Graph, inference: Inference, namer: Namer, rewrites: l
         if branch is None:
             continue
         guards = inference.guards.get(node, ())
-        _inline(node, branch, guards, namer)
+        inline(node, branch, guards, namer)
         how = "the only one that fits" if guards else "always taken"
         rewrites.append(Rewrite(f"puts {branch} in the place of If: it is {how}", (node.name or "",)))
 
 
-def _inline(node: ir.Node, branch: str, guards: tuple[Guard, ...], namer: Namer) -> None:
+def inline(node: ir.Node, branch: str, guards: tuple[Guard, ...], namer: Namer) -> list[ir.Node]:
+    """Put the nodes of a branch where the `If` stands, which goes; gives those nodes."""
     outer = node.graph
     assert outer is not None
     body = node.attributes[branch].as_graph()
@@ -109,6 +110,7 @@ def _inline(node: ir.Node, branch: str, guards: tuple[Guard, ...], namer: Namer)
         remove_node(node)
     else:
         remove_node(node, results[0] if results else None, guards)
+    return moved
 
 
 def _detach(graph: ir.Graph) -> None:

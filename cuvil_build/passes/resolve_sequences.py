@@ -1,0 +1,609 @@
+"""Replaces sequences and optionals by the tensors that they hold: what is left of them is plain operators.
+
+Which tensors a sequence holds follows from the graph: positions, sizes and lengths are known when the model
+is built. What a loop inserts, one tensor in each iteration, becomes a scanned result, whose rows are then the
+sequence. One walk infers and rewrites, because sizes and positions are results of shape arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from cuvil_build.cuir.dtypes import INT64
+from cuvil_build.cuir.locations import inherit, location_of
+from cuvil_build.cuir.naming import Namer
+from cuvil_build.cuir.traverse import graphs_within, own_values
+from cuvil_build.errors import InvalidModel, NotYet
+from cuvil_build.ops.expansion import Expansion
+from cuvil_build.ops.infer import BRANCHES, Rewritable, UndecidedRank, infer_model
+from cuvil_build.ops.shapes import normal_axis
+from cuvil_build.passes import specialise_if
+from cuvil_build.passes.containers import (
+    MAKERS,
+    OPERATORS,
+    Container,
+    Listed,
+    Maybe,
+    find_containers,
+    has_containers,
+)
+from cuvil_build.passes.expand_operators import Expander
+from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
+from cuvil_build.passes.rewire import can_replace, replace_value
+
+MAX_ELEMENTS = 1024
+"""Of a sequence whose elements are values of the graph."""
+
+
+def run(model: ir.Model) -> PassResult:
+    if not has_containers(model):
+        return PassResult(model)
+    resolver = Resolver(model)
+    resolver.refuse_ends()
+    rewrites: tuple[Rewrite, ...] = ()
+    try:
+        infer_model(model, annotate=False, rewrite=resolver)
+    except UndecidedRank:
+        rewrites = specialise_if.run(model, resolver).rewrites
+    resolver.sweep()
+    return PassResult(model, (*resolver.rewrites, *resolver.expander.rewrites, *rewrites))
+
+
+class Resolver:
+    """The rewriting that an inference walk does on its way."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+        self.expander = Expander(model)
+        self.namer: Namer = self.expander.namer
+        self.containers = find_containers(model)
+        self.contents: dict[ir.Value, Container] = {}
+        self.done: dict[ir.Node, None] = {}
+        """Nodes whose results are containers that `contents` knows: they go when all is done."""
+        self.rewrites: list[Rewrite] = []
+
+    def refuse_ends(self) -> None:
+        """Inputs and outputs of a module are tensors."""
+        for what, values in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
+            for value in values:
+                if value in self.containers:
+                    raise NotYet(
+                        f"{what} '{value.name}' is a sequence or an optional; a module has tensors only",
+                        hint="make it a tensor, or cut it off with 'outputs'",
+                    )
+
+    def __call__(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value] | None:
+        if node in self.done:
+            return ()
+        if node.domain == "" and node.op_type in OPERATORS:
+            return self._resolved(node, walk)
+        if node.domain == "" and node.op_type == "If" and self.containers.intersection(node.outputs):
+            return self._branch(node, walk)
+        taken = [v for v in node.inputs if v is not None and v in self.contents]
+        if node.domain == "" and node.op_type == "Loop" and taken:
+            return self._loop(node, walk)
+        if node.domain == "" and node.op_type == "Identity" and taken:
+            return self._note(node, self.contents[taken[0]])
+        if taken:
+            raise NotYet(f"{node.op_type} takes the sequence or optional '{taken[0].name}'")
+        return self.expander(node, walk)
+
+    def sweep(self) -> None:
+        """Takes out what made containers: nothing reads them any more."""
+        for node in reversed(list(self.done)):
+            for value in node.outputs:
+                if value.uses() or value.is_graph_output():
+                    raise NotYet(
+                        f"the sequence or optional '{value.name}' is carried where it can't be followed",
+                        loc=location_of(node),
+                    )
+            assert node.graph is not None
+            node.graph.remove(node, safe=True)
+
+    # One operator --------------------------------------------------------------------------------
+
+    def _resolved(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value]:
+        build = self._build(node, walk)
+        if node.op_type == "SequenceMap":
+            return self._map(node, build, walk)
+        made = _OPERATORS[node.op_type](self, node, build)
+        if not isinstance(made, ir.Value):
+            return self._note(node, made)
+        if node.op_type in MAKERS:
+            raise InvalidModel(f"{node.op_type} of a tensor")
+        return self._replace(node, [made], build)
+
+    def _build(self, node: ir.Node, walk: Rewritable) -> Expansion:
+        def settle(new: ir.Node) -> Sequence[ir.Value]:
+            walk.node(new)
+            return tuple(new.outputs)
+
+        return Expansion(node, self.model, self.namer, walk.result.operand, settle, walk.initializer)
+
+    def _note(self, node: ir.Node, *made: Container) -> Sequence[ir.Value]:
+        self.contents.update(zip(node.outputs, made))
+        self.containers.update(node.outputs)
+        self.done[node] = None
+        return ()
+
+    def _replace(self, node: ir.Node, made: Sequence[ir.Value], build: Expansion) -> Sequence[ir.Value]:
+        """Other values stand for the node's results; the node goes."""
+        for old, new in zip(list(node.outputs), made):
+            stand_in = new if can_replace(old, new) else build.op("Identity", new)
+            replace_value(old, stand_in)
+        assert node.graph is not None
+        node.graph.remove(node, safe=True)
+        self.rewrites.append(Rewrite(f"resolves {node.op_type}", (node.name or "",)))
+        return made
+
+    def listed(self, node: ir.Node, index: int = 0) -> Listed:
+        value = node.inputs[index] if index < len(node.inputs) else None
+        found = None if value is None else self.contents.get(value)
+        if not isinstance(found, Listed):
+            raise InvalidModel(f"operand {index} of {node.op_type} is no sequence")
+        return found
+
+    # Bodies --------------------------------------------------------------------------------------
+
+    def _map(self, node: ir.Node, build: Expansion, walk: Rewritable) -> Sequence[ir.Value]:
+        """SequenceMap: its body once for each element."""
+        body = node.attributes["body"].as_graph()
+        given: list[Listed | ir.Value] = []
+        for value in node.inputs:
+            if value is None:
+                raise InvalidModel("an operand of SequenceMap is absent")
+            held = self.contents.get(value)
+            given.append(held if isinstance(held, Listed) else value)
+        first = self.listed(node)
+        if any(isinstance(g, Listed) and g.rows is not None for g in given):
+            raise NotYet("SequenceMap over a sequence whose length is not known when the model is built")
+        results: list[list[ir.Value]] = [[] for _ in node.outputs]
+        for number in range(len(first.first)):
+            actuals = [_element(g, number) for g in given]
+            for row, value in zip(results, self._inlined(body, actuals, build, walk)):
+                row.append(value)
+        self.rewrites.append(Rewrite("resolves SequenceMap", (node.name or "",)))
+        return self._note(node, *(Listed(tuple(row)) for row in results))
+
+    def _inlined(
+        self, body: ir.Graph, actuals: Sequence[ir.Value], build: Expansion, walk: Rewritable
+    ) -> list[ir.Value]:
+        """A copy of the body's nodes in front of the node, on other operands."""
+        copy = body.clone(allow_outer_scope_values=True)
+        # what stands for a result in the end is what reads it: rewriting a node moves its readers
+        anchors = [ir.node("Identity", [value]) for value in copy.outputs]
+        copy.outputs.clear()
+        for formal, actual in zip(copy.inputs, actuals):
+            formal.replace_all_uses_with(actual)
+        for inner in list(copy):
+            copy.remove(inner)
+            self._rename(inner)
+            build.place(inner)
+            walk.node(inner)
+        results = [_present(anchor.inputs[0]) for anchor in anchors]
+        for anchor in anchors:
+            anchor.replace_input_with(0, None)
+        if self.containers.intersection(results):
+            raise NotYet("a sequence of sequences")
+        return results
+
+    def _rename(self, node: ir.Node) -> None:
+        for attribute in node.attributes.values():
+            if attribute.type != ir.AttributeType.GRAPH:
+                continue
+            for graph in graphs_within(attribute.as_graph()):
+                for value in own_values(graph):
+                    if value.name:
+                        value.name = self.namer.value(value.name)
+                for inner in graph:
+                    inner.name = self.namer.node(inner.name or inner.op_type)
+
+    # If ------------------------------------------------------------------------------------------
+
+    def _branch(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value]:
+        """An If that gives containers gives their tensors instead."""
+        condition = node.inputs[0]
+        if condition is None:
+            raise InvalidModel("If has no condition")
+        truth, _ = walk.truth(condition)
+        if truth is not None:
+            for inner in specialise_if.inline(node, BRANCHES[0 if truth else 1], (), self.namer):
+                walk.node(inner)
+            return ()
+        graphs = [node.attributes[name].as_graph() for name in BRANCHES]
+        for graph in graphs:
+            with walk.relations.scope():
+                walk.graph(graph)
+        return self._joined(node, graphs, walk)
+
+    def _joined(self, node: ir.Node, graphs: Sequence[ir.Graph], walk: Rewritable) -> Sequence[ir.Value]:
+        build = self._build(node, walk)
+        tensors: list[int] = []
+        pairs: list[tuple[ir.Value, ir.Value]] = []
+        joined: list[tuple[int, Container]] = []
+        for number, value in enumerate(node.outputs):
+            ends = [graph.outputs[number] for graph in graphs]
+            held = [self.contents.get(end) for end in ends]
+            if held == [None, None]:
+                tensors.append(number)
+                continue
+            both = _paired(held, value.name or "")
+            joined.append((number, both[0]))
+            pairs += both[1]
+        for graph, side in zip(graphs, (0, 1)):
+            kept = [graph.outputs[number] for number in tensors]
+            graph.outputs[:] = self._own([*kept, *(pair[side] for pair in pairs)], graph, node)
+        node.attributes.clear()
+        made = build.ops(
+            "If",
+            node.inputs[0],
+            outputs=len(tensors) + len(pairs),
+            then_branch=graphs[0],
+            else_branch=graphs[1],
+        )
+        fresh = iter(made[len(tensors) :])
+        for number, container in joined:
+            self._stand_in(node.outputs[number], _refilled(container, fresh), build)
+        for number, value in zip(tensors, made):
+            replace_value(node.outputs[number], value)
+        assert node.graph is not None
+        node.graph.remove(node, safe=True)
+        return ()
+
+    def _own(self, values: Sequence[ir.Value], graph: ir.Graph, node: ir.Node) -> list[ir.Value]:
+        """Each made by a node of the graph, once: outer values and repeated ones are copied."""
+        found: list[ir.Value] = []
+        for value in values:
+            maker = value.producer()
+            if maker is None or maker.graph is not graph or value in found:
+                copy = ir.node("Identity", [value], name=self.namer.node(f"{node.name}/copy"))
+                copy.outputs[0].name = self.namer.value(f"{value.name}/copy")
+                inherit([copy], [node])
+                graph.append(copy)
+                value = copy.outputs[0]
+            found.append(value)
+        return found
+
+    def _stand_in(self, old: ir.Value, held: Container, build: Expansion) -> None:
+        """Readers of a container read another value that holds the same; both go in the end."""
+        made = ir.node("SequenceEmpty", [])
+        build.place(made)
+        self._note(made, held)
+        old.replace_all_uses_with(made.outputs[0], replace_graph_outputs=True)
+
+    # Loop ----------------------------------------------------------------------------------------
+
+    def _loop(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value]:
+        """Containers that a Loop carries: one that stays is captured, one that grows is scanned."""
+        build = self._build(node, walk)
+        body = node.attributes["body"].as_graph()
+        states = list(node.inputs[2:])
+        carried = [n for n, v in enumerate(states) if v is not None and v in self.contents]
+        kept = [n for n in range(len(states)) if n not in carried]
+        results = list(body.outputs)
+        inserts = {n: self._inserted(body, n) for n in carried}
+        for n in carried:
+            source = states[n]
+            assert source is not None
+            body.inputs[2 + n].replace_all_uses_with(source)
+        grown = [n for n in carried if inserts[n] is not None]
+        rows = [self._row(inserts[n], body) for n in grown]
+        formals = list(body.inputs)
+        body.outputs[:] = self._own(
+            [results[0], *(results[1 + n] for n in kept), *results[1 + len(states) :], *rows], body, node
+        )
+        body.inputs[:] = [*formals[:2], *(formals[2 + n] for n in kept)]
+        node.attributes.clear()
+        made = build.ops(
+            "Loop",
+            *node.inputs[:2],
+            *(states[n] for n in kept),
+            outputs=len(node.outputs) - len(carried) + len(grown),
+            body=body,
+        )
+        after = iter(made)
+        stand_ins = {n: next(after) for n in (*kept, *range(len(states), len(node.outputs)))}
+        for n in carried:
+            initial = self.contents[_present(states[n])]
+            if n in grown:
+                if not isinstance(initial, Listed) or initial.rows is not None:
+                    raise NotYet(f"the sequence '{node.outputs[n].name}', which grows in two loops")
+                initial = Listed(initial.first, next(after))
+            self._stand_in(node.outputs[n], initial, build)
+        for n, value in stand_ins.items():
+            replace_value(node.outputs[n], value)
+        assert node.graph is not None
+        node.graph.remove(node, safe=True)
+        self.rewrites.append(Rewrite("carries no sequence through Loop", (node.name or "",)))
+        return tuple(made)
+
+    def _inserted(self, body: ir.Graph, position: int) -> ir.Node | None:
+        """The node that puts one more element at the end of a carried sequence; None: it stays as it is."""
+        formal, result = body.inputs[2 + position], body.outputs[1 + position]
+        what = f"the sequence or optional '{formal.name}', which Loop carries,"
+        maker = _through_copies(result).producer()
+        if _through_copies(result) is formal:
+            return None
+        if maker is None or maker.op_type != "SequenceInsert" or maker.graph is not body:
+            raise NotYet(f"{what} changes in another way than by one more element at its end")
+        source = maker.inputs[0]
+        if source is None or _through_copies(source) is not formal:
+            raise NotYet(f"{what} gets more than one element in an iteration")
+        if len(maker.inputs) > 2 and maker.inputs[2] is not None:
+            raise NotYet(f"{what} gets an element at a position")
+        if len(formal.uses()) > 1 or not _is_result_alone(result, maker):
+            raise NotYet(f"{what} is read while it grows")
+        return maker
+
+    def _row(self, insert: ir.Node | None, body: ir.Graph) -> ir.Value:
+        assert insert is not None
+        value = _present(insert.inputs[1])
+        if value in self.containers:
+            raise NotYet("a sequence of sequences")
+        self._note(insert, Listed())
+        return value
+
+    # Elements ------------------------------------------------------------------------------------
+
+    def construct(self, node: ir.Node, build: Expansion) -> Container:
+        return _limited(tuple(_present(v) for v in node.inputs))
+
+    def empty(self, node: ir.Node, build: Expansion) -> Container:
+        return Listed()
+
+    def insert(self, node: ir.Node, build: Expansion) -> Container:
+        held, value = self.listed(node), _present(node.inputs[1])
+        position = _operand(node, 2)
+        if held.rows is not None:
+            raise NotYet("SequenceInsert into a sequence whose length is not known when the model is built")
+        count = len(held.first)
+        at = count if position is None else _number(build, position, "the position of SequenceInsert")
+        if not -count <= at <= count:
+            raise InvalidModel(f"position {at} of SequenceInsert in a sequence of {count}")
+        at += count if at < 0 else 0
+        return _limited((*held.first[:at], value, *held.first[at:]))
+
+    def erase(self, node: ir.Node, build: Expansion) -> Container:
+        held, position = self.listed(node), _operand(node, 1)
+        if held.rows is not None:
+            raise NotYet("SequenceErase in a sequence whose length is not known when the model is built")
+        at = -1 if position is None else _number(build, position, "the position of SequenceErase")
+        at = _within(at, len(held.first), node)
+        return Listed((*held.first[:at], *held.first[at + 1 :]))
+
+    def at(self, node: ir.Node, build: Expansion) -> ir.Value:
+        held, position = self.listed(node), _present(node.inputs[1])
+        number = _known_number(build, position)
+        if number is not None and held.rows is None:
+            return held.first[_within(number, len(held.first), node)]
+        if number is not None and 0 <= number < len(held.first):
+            return held.first[number]
+        if not held.first and held.rows is None:
+            raise InvalidModel(f"{node.op_type} of an empty sequence")
+        if build.rank(position):
+            position = build.op("Reshape", position, build.constant(np.array([], np.int64)))
+        return build.op("Gather", self._stacked(held, build), position, axis=0)
+
+    def _stacked(self, held: Listed, build: Expansion) -> ir.Value:
+        """One tensor with an element in each row."""
+        known = [build.known(v) for v in held.first]
+        if len({(k.dtype, k.shape) for k in known}) > 1:
+            raise NotYet("an element, at a position that data decides, of tensors with different shapes")
+        pieces = [build.unsqueeze(v, 0) for v in held.first]
+        return build.concat([*pieces, held.rows] if held.rows is not None else pieces, 0)
+
+    def length(self, node: ir.Node, build: Expansion) -> ir.Value:
+        held = self.listed(node)
+        count = build.scalar(len(held.first), INT64)
+        if held.rows is None:
+            return count
+        return build.add(build.squeeze(build.dim(held.rows, 0), 0), count)
+
+    def split(self, node: ir.Node, build: Expansion) -> Container:
+        value, sizes = _present(node.inputs[0]), _operand(node, 1)
+        axis = normal_axis(_attribute(node, "axis", 0), build.rank(value))
+        if sizes is None:
+            return self._single(value, axis, bool(_attribute(node, "keepdims", 1)), build)
+        if build.rank(sizes) == 1:
+            count = build.known(sizes).shape[0]
+            if not count.is_static:
+                raise NotYet(f"SplitToSequence into {count} parts; their number must be known")
+            if count.value == 0:
+                return Listed()
+            operand: ir.Value | list[int] = sizes
+            if build.dtype(sizes) != INT64:
+                operand = build.cast(sizes, INT64)
+            return _limited(tuple(build.ops("Split", value, operand, axis=axis, outputs=count.value)))
+        each = _number(build, sizes, "the size of the parts of SplitToSequence")
+        extent = build.known(value).shape[axis]
+        if each < 1:
+            raise InvalidModel(f"SplitToSequence into parts of {each}")
+        if not extent.is_static:
+            raise NotYet(f"SplitToSequence of {extent} elements into parts of {each}; fix that dim")
+        whole, rest = divmod(extent.value, each)
+        parts = [each] * whole + [rest] * (rest > 0)
+        return _limited(tuple(build.split(value, parts, axis))) if parts else Listed()
+
+    def _single(self, value: ir.Value, axis: int, keep: bool, build: Expansion) -> Container:
+        """Parts of one element: rows of the tensor itself where their number is not known."""
+        extent, rank = build.known(value).shape[axis], build.rank(value)
+        if extent.is_static and extent.value <= MAX_ELEMENTS:
+            parts = build.split(value, [1] * extent.value, axis) if extent.value else ()
+            return Listed(tuple(v if keep else build.squeeze(v, axis) for v in parts))
+        rows = value if axis == 0 else build.transpose(value, [axis, *(d for d in range(rank) if d != axis)])
+        return Listed((), build.unsqueeze(rows, axis + 1) if keep else rows)
+
+    def concat(self, node: ir.Node, build: Expansion) -> ir.Value:
+        held = self.listed(node)
+        if not held.first and held.rows is None:
+            raise InvalidModel("ConcatFromSequence of an empty sequence")
+        fresh = _attribute(node, "new_axis", 0) == 1
+        rank = build.rank(held.first[0]) if held.first else build.rank(_present(held.rows)) - 1
+        axis = normal_axis(_attribute(node, "axis", 0), rank + fresh)
+        pieces = [build.unsqueeze(v, axis) if fresh else v for v in held.first]
+        if held.rows is not None:
+            pieces.append(_merged(build, held.rows, axis, fresh))
+        return build.concat(pieces, axis)
+
+    # Optionals -----------------------------------------------------------------------------------
+
+    def optional(self, node: ir.Node, build: Expansion) -> Container:
+        value = _operand(node, 0)
+        if value is None:
+            return Maybe()
+        held = self.contents.get(value)
+        if isinstance(held, Maybe):
+            raise InvalidModel("an Optional of an optional")
+        return Maybe(value if held is None else held)
+
+    def has_element(self, node: ir.Node, build: Expansion) -> ir.Value:
+        value = _operand(node, 0)
+        held = None if value is None else self.contents.get(value)
+        full = value is not None and not (isinstance(held, Maybe) and held.element is None)
+        return build.constant(np.array(full))
+
+    def get_element(self, node: ir.Node, build: Expansion) -> ir.Value | Container:
+        value = _present(node.inputs[0])
+        held = self.contents.get(value, Maybe(value))
+        if not isinstance(held, Maybe):
+            return held
+        if held.element is None:
+            raise InvalidModel("OptionalGetElement of an optional that is empty")
+        return held.element
+
+
+_OPERATORS: dict[str, Callable[[Resolver, ir.Node, Expansion], ir.Value | Container]] = {
+    "ConcatFromSequence": Resolver.concat,
+    "Optional": Resolver.optional,
+    "OptionalGetElement": Resolver.get_element,
+    "OptionalHasElement": Resolver.has_element,
+    "SequenceAt": Resolver.at,
+    "SequenceConstruct": Resolver.construct,
+    "SequenceEmpty": Resolver.empty,
+    "SequenceErase": Resolver.erase,
+    "SequenceInsert": Resolver.insert,
+    "SequenceLength": Resolver.length,
+    "SplitToSequence": Resolver.split,
+}
+
+
+def _limited(elements: tuple[ir.Value, ...]) -> Listed:
+    if len(elements) > MAX_ELEMENTS:
+        raise NotYet(f"a sequence of more than {MAX_ELEMENTS} tensors")
+    return Listed(elements)
+
+
+def _merged(build: Expansion, rows: ir.Value, axis: int, fresh: bool) -> ir.Value:
+    """The rows one after the other along an axis of each, or along a new one."""
+    rank = build.rank(rows)
+    moved = rows if axis == 0 else build.transpose(rows, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
+    if fresh:
+        return moved
+    dims = [build.dim(moved, d) for d in range(rank)]
+    merged = build.mul(dims[axis], dims[axis + 1])
+    return build.reshape(moved, *dims[:axis], merged, *dims[axis + 2 :])
+
+
+def _element(given: Listed | ir.Value, number: int) -> ir.Value:
+    if not isinstance(given, Listed):
+        return given
+    if number >= len(given.first):
+        raise InvalidModel("sequences of different lengths in SequenceMap")
+    return given.first[number]
+
+
+def _paired(held: Sequence[Container | None], name: str) -> tuple[Container, list[tuple[ir.Value, ir.Value]]]:
+    """What both branches hold, by the values of the first one, and which values go together."""
+    one, other = held
+    if isinstance(one, Maybe) and isinstance(other, Maybe):
+        if isinstance(one.element, Listed) or isinstance(other.element, Listed):
+            inner = [m.element if isinstance(m.element, Listed) else None for m in (one, other)]
+            listed, pairs = _paired(inner, name)
+            assert isinstance(listed, Listed)
+            return Maybe(listed), pairs
+        if one.element is not None and other.element is not None:
+            return one, [(one.element, other.element)]
+        if one.element is None and other.element is None:
+            return one, []
+        raise NotYet(f"the optional '{name}', which only one branch of If fills")
+    if not isinstance(one, Listed) or not isinstance(other, Listed):
+        raise NotYet(f"'{name}', which the branches of If give in different kinds")
+    if len(one.first) != len(other.first) or (one.rows is None) != (other.rows is None):
+        raise NotYet(f"the sequence '{name}', whose length the branches of If decide when the module runs")
+    pairs = list(zip(one.first, other.first))
+    if one.rows is not None and other.rows is not None:
+        pairs.append((one.rows, other.rows))
+    return one, pairs
+
+
+def _refilled(container: Container, values: Iterator[ir.Value]) -> Container:
+    """The container with other values, taken in the order in which `_paired` lists them."""
+    if isinstance(container, Listed):
+        first = tuple(next(values) for _ in container.first)
+        return Listed(first, None if container.rows is None else next(values))
+    if isinstance(container.element, Listed):
+        inner = _refilled(container.element, values)
+        assert isinstance(inner, Listed)
+        return Maybe(inner)
+    return Maybe(None if container.element is None else next(values))
+
+
+def _through_copies(value: ir.Value) -> ir.Value:
+    maker = value.producer()
+    while maker is not None and (maker.domain, maker.op_type) == ("", "Identity"):
+        value = _present(maker.inputs[0])
+        maker = value.producer()
+    return value
+
+
+def _is_result_alone(value: ir.Value, maker: ir.Node) -> bool:
+    """Whether a node's result is read by nothing but the copies that make a body's output of it."""
+    readers = 0
+    while value is not maker.outputs[0]:
+        if len(value.uses()) != readers:
+            return False
+        copy = value.producer()
+        assert copy is not None
+        value, readers = _present(copy.inputs[0]), 1
+    return len(value.uses()) == readers and (not readers or not value.is_graph_output())
+
+
+def _operand(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _present(value: ir.Value | None) -> ir.Value:
+    if value is None:
+        raise InvalidModel("an operand is absent")
+    return value
+
+
+def _attribute(node: ir.Node, name: str, default: int) -> int:
+    return node.attributes[name].as_int() if name in node.attributes else default
+
+
+def _known_number(build: Expansion, value: ir.Value) -> int | None:
+    contents = build.known(value).contents
+    if contents is None or contents.size != 1:
+        return None
+    number = contents.reshape(-1)[0]
+    return number.value if number.is_static else None
+
+
+def _number(build: Expansion, value: ir.Value, what: str) -> int:
+    number = _known_number(build, value)
+    if number is None:
+        raise NotYet(f"{what}, '{value.name}', is not known when the model is built")
+    return number
+
+
+def _within(at: int, count: int, node: ir.Node) -> int:
+    if not -count <= at < count:
+        raise InvalidModel(f"position {at} of {node.op_type} in a sequence of {count}")
+    return at % count
+
+
+PASS = GraphPass("resolve-sequences", run)
