@@ -209,10 +209,10 @@ def buffer_of(name: str, known: Known, role: str, order: tuple[int, ...] | None 
 
 
 def known_of(array: np.ndarray, shape: Sequence[IntExpr] | None = None, constant: bool = False) -> Known:
-    from cuvil_build.cuir.dtypes import DTYPES
+    from cuvil_build.cuir.dtypes import dtype_of_array
 
     dims = tuple(shape or (IntExpr.of(n) for n in array.shape))
-    return Known(DTYPES[array.dtype.name], dims, constant=array if constant else None)
+    return Known(dtype_of_array(array), dims, constant=array if constant else None)
 
 
 def operand_arrays(case: Case) -> dict[str, np.ndarray]:
@@ -256,8 +256,14 @@ def _model(case: Case) -> onnx.ModelProto:
     graph = helper.make_graph([node], "case", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", OPSET)]
     if case.domain:
-        opsets.append(helper.make_opsetid(case.domain, 5 if case.domain == "ai.onnx.ml" else 1))
+        opsets.append(helper.make_opsetid(case.domain, _version(case)))
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def _version(case: Case) -> int:
+    if case.domain != "ai.onnx.ml":
+        return 1
+    return 5 if case.op == "TreeEnsemble" else 3
 
 
 def product_of(**choices: Sequence[Any]) -> list[dict[str, Any]]:
