@@ -168,7 +168,7 @@ def test_sets_follow_the_specification() -> None:
 def test_broken_trees_are_refused(child: int, message: str) -> None:
     attributes = nodes(1)
     attributes["nodes_modes"][5] = "BRANCH_LEQ"
-    attributes["nodes_truenodeids"][5:7], attributes["nodes_falsenodeids"][5:7] = [6, 6], [6, 6]
+    attributes["nodes_truenodeids"][5], attributes["nodes_falsenodeids"][5] = 6, 3
     attributes["nodes_truenodeids"][1] = child
     with pytest.raises(InvalidModel, match=message):
         packed(splits_of_nodes({}, **attributes), np.dtype(np.float32))
