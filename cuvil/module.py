@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from cuvil.dtypes import port_type
+
 Shape = tuple[int, ...]
 
 
@@ -61,10 +63,6 @@ class _Options(ctypes.Structure):
     ]
 
 
-_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}
-"""numpy's dtype kinds as DLPack codes."""
-
-
 class Module:
     """An opened module. Calls from several threads are safe and run one after the other, since a context
     serves one call at a time; load the module once per thread to run them side by side."""
@@ -86,8 +84,11 @@ class Module:
         self._functions = _Functions(library, name)
         self._input_names = [t.name for t in inputs]
         self._output_names = [t.name for t in outputs]
-        self._input_dtypes = [np.dtype(t.dtype) for t in inputs]
-        self._output_dtypes = [np.dtype(t.dtype) for t in outputs]
+        self._input_types = [port_type(t.dtype) for t in inputs]
+        self._output_types = [port_type(t.dtype) for t in outputs]
+        # packed inputs never are what the module reads: None is the dtype of no array
+        self._input_dtypes = [None if t.is_packed else t.array for t in self._input_types]
+        self._packed = [i for i, t in enumerate(self._output_types) if t.is_packed]
         # everything a call touches is made once: ctypes objects are slow to make
         self._in = (_DLTensor * max(len(inputs), 1))()
         self._out = (_DLTensor * max(len(outputs), 1))()
@@ -95,9 +96,9 @@ class Module:
         self._out_address = ctypes.addressof(self._out)
         self._in_tensors = [self._in[i] for i in range(len(inputs))]
         self._out_tensors = [self._out[i] for i in range(len(outputs))]
-        for tensor, dtype in zip(self._in_tensors, self._input_dtypes):
+        for tensor, kind in zip(self._in_tensors, self._input_types):
             tensor.device_type = 1
-            tensor.code, tensor.bits, tensor.lanes = _KINDS[dtype.kind], dtype.itemsize * 8, 1
+            tensor.code, tensor.bits, tensor.lanes = kind.code, kind.bits, 1
         self._out_shapes = [(ctypes.c_int64 * max(len(t.shape), 1))() for t in outputs]
         for tensor, shape in zip(self._out_tensors, self._out_shapes):
             tensor.shape = ctypes.addressof(shape)
@@ -171,9 +172,12 @@ class Module:
         shapes = []
         for index, (array, dtype, tensor) in enumerate(zip(arrays, self._input_dtypes, self._in_tensors)):
             if type(array) is not np.ndarray or array.dtype is not dtype or not array.flags.carray:
-                array = arrays[index] = self._prepared(index, array)
+                array, shape = self._prepared(index, array)
+                arrays[index] = array
+            else:
+                shape = array.shape
             tensor.data = _address(array)
-            shapes.append(array.shape)
+            shapes.append(shape)
         if shapes != self._known_shapes:
             self._plan(context, shapes)
         outputs = []
@@ -189,11 +193,17 @@ class Module:
         for index in self._decided_by_run:
             lent = index in self._lent
             outputs[index] = self._taken(index) if lent else self._cut(outputs[index], index)
+        for index in self._packed:
+            shape = self._shape(index)
+            unpacked = self._output_types[index].unpack(outputs[index], math.prod(shape))
+            outputs[index] = unpacked.reshape(shape)
         return outputs
 
-    def _prepared(self, index: int, given: Any) -> np.ndarray:
-        """A compact array of the right dtype; copied only where the given one is not compact or native."""
-        dtype = self._input_dtypes[index]
+    def _prepared(self, index: int, given: Any) -> tuple[np.ndarray, Shape]:
+        """A compact array as the module reads it, and its shape; copied only where the given one is not
+        compact or native, or has elements that share bytes in the module."""
+        kind = self._input_types[index]
+        dtype = kind.array
         place = f"{self.name}: input '{self._input_names[index]}'"
         if isinstance(given, np.ndarray):
             array = given
@@ -204,9 +214,10 @@ class Module:
                 raise CuvilRuntimeError(f"{place}: cannot be taken through DLPack: {error}") from None
         else:
             array = np.asarray(given)
-        if array.dtype.newbyteorder("=") != dtype:
+        if _native(array.dtype) != dtype:
             raise CuvilRuntimeError(f"{place}: dtype is {array.dtype}, expected {dtype}")
-        return np.require(array, dtype, ["C", "A"])
+        compact = np.require(array, dtype, ["C", "A"])
+        return (kind.pack(compact) if kind.is_packed else compact), array.shape
 
     def _plan(self, context: int, shapes: list[Shape]) -> None:
         """Describe the inputs, and ask for the outputs' shapes."""
@@ -220,8 +231,8 @@ class Module:
         told = [self._shape(i) for i in range(len(self.outputs))]
         self._lent = [i for i, shape in enumerate(told) if any(size < 0 for size in shape)]
         self._planned = [
-            ((0,) if i in self._lent else told[i], dtype, tensor)
-            for i, (dtype, tensor) in enumerate(zip(self._output_dtypes, self._out_tensors))
+            ((0,) if i in self._lent else kind.memory_shape(told[i]), kind.memory, tensor)
+            for i, (kind, tensor) in enumerate(zip(self._output_types, self._out_tensors))
         ]
         self._known_shapes = shapes
 
@@ -230,20 +241,25 @@ class Module:
 
     def _cut(self, output: np.ndarray, index: int) -> np.ndarray:
         """The part that the run filled, where it was only known then how much that is."""
-        shape = self._shape(index)
+        shape = self._output_types[index].memory_shape(self._shape(index))
         return output.reshape(-1)[: math.prod(shape)].reshape(shape)
 
     def _taken(self, index: int) -> np.ndarray:
         """A copy of what lies in the module's own memory, where nothing tells the size before the run."""
-        tensor, dtype, shape = self._out_tensors[index], self._output_dtypes[index], self._shape(index)
-        raw = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(tensor.data)
-        return np.frombuffer(raw, dtype).reshape(shape).copy()
+        tensor, kind = self._out_tensors[index], self._output_types[index]
+        shape = kind.memory_shape(self._shape(index))
+        raw: Any = (ctypes.c_char * (math.prod(shape) * kind.memory.itemsize)).from_address(tensor.data)
+        return np.asarray(np.frombuffer(raw, kind.memory).reshape(shape)).copy()
 
     def _wrong_names(self, inputs: Mapping[str, Any]) -> str:
         extra = [name for name in inputs if name not in self._input_names]
         missing = [name for name in self._input_names if name not in inputs]
         wrong = f"unknown input '{extra[0]}'" if extra else f"missing input '{missing[0]}'"
         return f"{self.name}: {wrong}; the inputs are {', '.join(self._input_names)}"
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("=") if dtype.byteorder in "<>" else dtype
 
 
 _one_byte = ctypes.c_char.from_buffer

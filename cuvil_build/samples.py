@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from cuvil_build.cuir.dtypes import DTYPES
 from cuvil_build.errors import CuvilError, Loc, ManyErrors
 
 Array: TypeAlias = NDArray[Any]
@@ -263,6 +264,8 @@ def _integers(dtype: np.dtype[Any], rank: int) -> tuple[int, int]:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype of an ONNX dtype's name, types that numpy lacks included."""
+    if name in DTYPES:
+        return DTYPES[name].numpy
     extra = getattr(ml_dtypes, name, None)
     return np.dtype(extra) if extra is not None else np.dtype(name)
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file, save
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from cuvil_build.bundle.files import write_whole
+from cuvil_build.cuir.dtypes import from_plain, plain
 from cuvil_build.errors import InvalidGolden
 
 Arrays = Mapping[str, np.ndarray]
@@ -25,18 +27,25 @@ class GoldenCase:
 
 
 def write_golden(path: Path, cases: Sequence[GoldenCase]) -> None:
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
+    metadata = {"format": "cuvil-golden-1"}
     for index, case in enumerate(cases):
         for side, arrays in (("in", case.inputs), ("out", case.outputs)):
             for name in sorted(arrays):
                 # safetensors stores the memory as it lies, whatever the strides say
-                tensors[f"case{index}/{side}/{name}"] = np.asarray(arrays[name], order="C")
-    write_whole(path, save(tensors, {"format": "cuvil-golden-1"}))
+                key = f"case{index}/{side}/{name}"
+                tensors[key], kind = plain(np.asarray(arrays[name]))
+                if kind:
+                    metadata[key] = kind
+    write_whole(path, save(tensors, metadata))
 
 
 def read_golden(path: Path) -> list[GoldenCase]:
     sides: dict[int, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = {}
-    for key, array in sorted(load_file(path).items()):
+    with safe_open(path, framework="np") as file:
+        kinds = file.metadata() or {}
+        stored = {key: from_plain(file.get_tensor(key), kinds.get(key, "")) for key in file.keys()}  # noqa: SIM118
+    for key, array in sorted(stored.items()):
         match = _NAME.fullmatch(key)
         if not match:
             raise InvalidGolden(

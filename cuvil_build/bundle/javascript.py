@@ -10,24 +10,25 @@ from pathlib import Path
 import jinja2
 
 from cuvil_build.bundle.manifest import TensorEntry
+from cuvil_build.cuir.dtypes import DTYPES
 
 _RUNTIME = Path(__file__).parent.parent / "runtime"
 
-_ARRAYS = {
-    "bool": "Uint8Array",
-    "float16": "Uint16Array",
-    "float32": "Float32Array",
-    "float64": "Float64Array",
-    "int8": "Int8Array",
-    "int16": "Int16Array",
-    "int32": "Int32Array",
-    "int64": "BigInt64Array",
-    "uint8": "Uint8Array",
-    "uint16": "Uint16Array",
-    "uint32": "Uint32Array",
-    "uint64": "BigUint64Array",
+_BY_C_TYPE = {
+    "float": "Float32Array",
+    "double": "Float64Array",
+    "int8_t": "Int8Array",
+    "int16_t": "Int16Array",
+    "int32_t": "Int32Array",
+    "int64_t": "BigInt64Array",
+    "uint8_t": "Uint8Array",
+    "uint16_t": "Uint16Array",
+    "uint32_t": "Uint32Array",
+    "uint64_t": "BigUint64Array",
 }
-"""JavaScript has no float16 and no bool array that every browser knows: their bits travel as they are."""
+_ARRAYS = {d.name: _BY_C_TYPE[d.c_type] for d in DTYPES.values()}
+"""JavaScript has no bool array, and no float16 array that every browser knows: bits of such dtypes travel as
+they are. Elements of less than 8 bits share bytes, the first in the lowest bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ def render_javascript(
         "library": library,
         "weights": weights,
         "dtypes": " | ".join(f"'{name}'" for name in _ARRAYS),
+        "kinds": [
+            {"name": d.name, "array": _ARRAYS[d.name], "code": d.dlpack_code, "bits": d.bits}
+            for d in DTYPES.values()
+        ],
         "inputs": [_row(t) for t in inputs],
         "outputs": [_row(t) for t in outputs],
     }

@@ -6,6 +6,7 @@ stored: a kernel converts what it loads to the dtype's carrier, and what it stor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +122,23 @@ _BY_NUMPY_NAME = {d.numpy_name or d.name: d for d in DTYPES.values()}
 def dtype_of_array(array: np.ndarray) -> DType:
     """Of numpy's and ml_dtypes' arrays."""
     return _BY_NUMPY_NAME[array.dtype.name]
+
+
+def plain(array: np.ndarray) -> tuple[np.ndarray, str]:
+    """An array that any library stores, and what it stands for: empty where it is itself."""
+    dtype = _BY_NUMPY_NAME.get(array.dtype.name)
+    if dtype is None or not dtype.numpy_name:
+        return np.asarray(array, order="C"), ""
+    return pack_bits(array), f"{dtype.name} {','.join(map(str, array.shape))}"
+
+
+def from_plain(array: np.ndarray, text: str) -> np.ndarray:
+    """The array that `plain` was given."""
+    if not text:
+        return array
+    name, dims = text.split(" ")
+    shape = [int(d) for d in dims.split(",") if d]
+    return unpack_bits(array, DTYPES[name], math.prod(shape)).reshape(shape)
 
 
 def pack_bits(array: np.ndarray) -> np.ndarray:

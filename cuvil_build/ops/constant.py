@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuvil_build.cuir.dtypes import DTYPES
+from cuvil_build.cuir.dtypes import dtype_of_array
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import NotYet
 from cuvil_build.ops.operator import InferContext, Known, Operator
@@ -30,7 +30,7 @@ def infer(
         array = np.asarray(value_int if value_ints is None else value_ints, dtype=np.int64)
     if array is None:
         raise NotYet("a Constant of strings or of a sparse tensor")
-    return Known(DTYPES[array.dtype.name], tuple(IntExpr.of(n) for n in array.shape), constant=array)
+    return Known(dtype_of_array(array), tuple(IntExpr.of(n) for n in array.shape), constant=array)
 
 
 OP = Operator("Constant", infer, kind="host", dtypes=ANY)

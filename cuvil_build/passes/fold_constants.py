@@ -78,7 +78,7 @@ def _in_dtype(numbers: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, An
         return numbers.astype(dtype.numpy)
     modulus = 1 << dtype.bits
     wrapped = [int(n) % modulus for n in numbers]
-    return np.array(wrapped, dtype=np.uint64).astype(f"uint{dtype.bits}").view(dtype.numpy)
+    return np.array(wrapped, dtype=np.uint64).astype(dtype.bits_dtype.numpy).view(dtype.numpy)
 
 
 # Numbers ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // Run a WebAssembly module with its own JavaScript loader: node run_node.mjs LOADER.js FEEDS OUTPUTS COUNT
-// Feeds and outputs are safetensors files whose tensors are named <case>/<name>.
+// Feeds and outputs are safetensors files whose tensors are named <case>/<name>; dtypes that exchange.py can't
+// store are bytes there, and the metadata says dtype and shape.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
@@ -20,23 +21,33 @@ function readCases(path, count) {
   for (const [key, { dtype, shape, data_offsets: [begin, end] }] of Object.entries(header)) {
     if (key === '__metadata__') continue;
     const slash = key.indexOf('/');
-    const [, array] = Object.values(ARRAYS).find(([name]) => name === dtype);
+    const [, stored] = Object.values(ARRAYS).find(([name]) => name === dtype);
+    const [kind, dims] = (header.__metadata__?.[key] ?? '').split(' ');
+    const array = kind === 'bfloat16' ? Uint16Array : stored;
     const bytes = Uint8Array.from(file.subarray(8 + length + begin, 8 + length + end));
-    cases[Number(key.slice(0, slash))][key.slice(slash + 1)] = { data: new array(bytes.buffer), shape };
+    cases[Number(key.slice(0, slash))][key.slice(slash + 1)] = {
+      data: new array(bytes.buffer),
+      shape: kind ? dims.split(',').filter(Boolean).map(Number) : shape,
+    };
   }
   return cases;
 }
 
 function writeCases(path, cases) {
-  const header = {};
+  const header = { __metadata__: {} };
   const parts = [];
   let end = 0;
   cases.forEach((outputs, index) => {
     for (const [name, { data, shape, dtype }] of Object.entries(outputs)) {
       const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
       header[`${index}/${name}`] = {
-        dtype: ARRAYS[dtype][0], shape, data_offsets: [end, (end += bytes.length)],
+        dtype: dtype in ARRAYS ? ARRAYS[dtype][0] : 'U8',
+        shape: dtype in ARRAYS ? shape : [bytes.length],
+        data_offsets: [end, (end += bytes.length)],
       };
+      if (!(dtype in ARRAYS)) {
+        header.__metadata__[`${index}/${name}`] = `${dtype} ${shape.join(',')}`;
+      }
       parts.push(bytes);
     }
   });

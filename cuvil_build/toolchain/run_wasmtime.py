@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import struct
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 import wasmtime
 
-from cuvil_build.cuir.dtypes import DTYPES
+from cuvil_build.cuir.dtypes import DTYPES, pack_bits, unpack_bits
+from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.toolchain.exchange import Arrays, read_cases, write_cases
 from cuvil_build.toolchain.process import REFUSED
 
@@ -55,20 +57,21 @@ class WasmModule:
 
     def run(self, feeds: Arrays) -> dict[str, np.ndarray]:
         inputs, outputs = self._manifest["inputs"], self._manifest["outputs"]
-        arrays = [np.asarray(feeds[entry["name"]], dtype=entry["dtype"], order="C") for entry in inputs]
+        arrays = [np.asarray(feeds[e["name"]], DTYPES[e["dtype"]].numpy, order="C") for e in inputs]
+        blocks = [pack_bits(array) for array in arrays]
         shapes = [list(a.shape) for a in arrays] + [[0] * len(entry["shape"]) for entry in outputs]
         end = len(shapes) * _DLTENSOR.size
         shape_places, data_places = [], []
         for shape in shapes:
             shape_places.append(end)
             end += 8 * len(shape)
-        for array in arrays:
+        for block in blocks:
             data_places.append(_align(end))
-            end = data_places[-1] + array.nbytes
+            end = data_places[-1] + block.nbytes
         self._reserve(end)
         base = self._exchange
-        for place, array in zip(data_places, arrays):
-            self._write(base + place, array.tobytes())
+        for place, block in zip(data_places, blocks):
+            self._write(base + place, block.tobytes())
         # the module lends memory for the outputs and fills their shapes
         addresses = [base + place for place in data_places] + [0] * len(outputs)
         for index, entry in enumerate([*inputs, *outputs]):
@@ -87,8 +90,10 @@ class WasmModule:
     def _taken(self, tensor: int, dtype: str) -> np.ndarray:
         data, _, _, rank, _, _, _, place, _, offset = _DLTENSOR.unpack(self._read(tensor, _DLTENSOR.size))
         shape = struct.unpack(f"<{rank}q", self._read(place, 8 * rank))
-        nbytes = int(np.prod(shape)) * DTYPES[dtype].nbytes
-        return np.frombuffer(self._read(data + offset, nbytes), dtype).reshape(shape)
+        count = math.prod(shape)
+        nbytes = DTYPES[dtype].bytes_of(IntExpr.of(count)).value
+        block = np.frombuffer(self._read(data + offset, nbytes), np.uint8)
+        return unpack_bits(block, DTYPES[dtype], count).reshape(shape)
 
     def _export(self, name: str) -> Any:
         return self._exports[name]

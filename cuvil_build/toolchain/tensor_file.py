@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from cuvil_build.cuir.dtypes import DTYPES
+from cuvil_build.cuir.dtypes import DTYPES, dtype_of_array, pack_bits, unpack_bits
 from cuvil_build.errors import Internal
 
 _MAGIC = b"CUVL"
@@ -21,13 +22,17 @@ def write_tensors(path: Path, arrays: Sequence[np.ndarray]) -> None:
     with path.open("wb") as file:
         file.write(struct.pack("<4sI", _MAGIC, len(arrays)))
         for array in arrays:
-            dtype = DTYPES[array.dtype.name]
-            data = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+            dtype = dtype_of_array(array)
+            data = pack_bits(array if dtype.numpy_name else _little(array))
             file.write(struct.pack("<BBHI", dtype.dlpack_code, dtype.bits, array.ndim, 0))
             file.write(struct.pack(f"<{array.ndim}qQ", *array.shape, data.nbytes))
             file.write(bytes(-file.tell() % _ALIGNMENT))
             file.write(data.tobytes())
             file.write(bytes(-file.tell() % _ALIGNMENT))
+
+
+def _little(array: np.ndarray) -> np.ndarray:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def read_tensors(path: Path) -> list[np.ndarray]:
@@ -50,9 +55,12 @@ def _parse(data: bytes) -> list[np.ndarray]:
         *dims, nbytes = struct.unpack_from(f"<{rank}qQ", data, at + 8)
         at += 8 + 8 * rank + 8
         at += -at % _ALIGNMENT
-        dtype = _BY_CODE[code, bits].numpy.newbyteorder("<")
-        values = np.frombuffer(data[at : at + nbytes], dtype)
-        arrays.append(values.reshape(dims).astype(dtype.newbyteorder("="), copy=False))
+        dtype = _BY_CODE[code, bits]
+        block = np.frombuffer(data[at : at + nbytes], np.uint8)
+        values = unpack_bits(block, dtype, math.prod(dims)).reshape(dims)
+        arrays.append(
+            values if dtype.numpy_name else values.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
+        )
         at += nbytes
         at += -at % _ALIGNMENT
     return arrays
