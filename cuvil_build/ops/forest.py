@@ -18,6 +18,24 @@ MEMBER = MODES.index("BRANCH_MEMBER")
 
 
 @dataclass(frozen=True, slots=True)
+class Leaves:
+    """What each leaf adds to which target, leaf by leaf."""
+
+    counts: Array
+    """How many weights each leaf has."""
+    targets: Array
+    weights: Array
+
+    def chosen(self, leaves: Array) -> Leaves:
+        """Some of the leaves, in this order."""
+        starts = _offsets(self.counts)
+        counts = self.counts[leaves]
+        first = np.repeat(starts[leaves] - _offsets(counts)[:-1], counts)
+        at = first + np.arange(len(first))
+        return Leaves(counts, self.targets[at], self.weights[at])
+
+
+@dataclass(frozen=True, slots=True)
 class Splits:
     """Trees as their attributes have them: children are numbers of splits, or of leaves as -1 - number."""
 
@@ -31,8 +49,7 @@ class Splits:
     false: Array
     members: Mapping[int, Array]
     """Sets of numbers of the splits that have one."""
-    leaves: Sequence[Sequence[tuple[int, float]]]
-    """What each leaf adds: (target, weight)."""
+    leaves: Leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +89,20 @@ def packed(splits: Splits, dtype: np.dtype[Any]) -> Forest:
     if splits.features.min(initial=0) < 0:
         raise InvalidModel("a split reads a negative feature")
     roots, order, other = _ordered(splits)
-    is_leaf = np.array([at < 0 for at in order], bool)
-    numbers = np.array([-1 - at if at < 0 else at for at in order], np.int64)
-    inner, leaves = numbers[~is_leaf], numbers[is_leaf]
-    own = [splits.leaves[n] for n in leaves]
-    simple = all(len(pairs) == 1 for pairs in own)
+    places = np.array(order, np.int64)
+    is_leaf = places < 0
+    inner, leaves = places[~is_leaf], splits.leaves.chosen(-1 - places[is_leaf])
+    simple = bool((leaves.counts == 1).all())
     features = np.full(len(order), -1, np.int32)
     values, modes = np.zeros(len(order), dtype), np.zeros(len(order), np.uint8)
     missing = np.zeros(len(order), np.uint8)
     features[~is_leaf], values[~is_leaf] = splits.features[inner], splits.thresholds[inner]
     modes[~is_leaf], missing[~is_leaf] = splits.modes[inner], splits.missing[inner]
     ends = np.array(other, np.int32)
-    ends[is_leaf] = [pairs[0][0] for pairs in own] if simple else np.arange(len(own))
+    ends[is_leaf] = leaves.targets if simple else np.arange(len(leaves.counts))
     if simple:
-        values[is_leaf] = [pairs[0][1] for pairs in own]
-    sets = [splits.members.get(int(at), np.zeros(0)) if at >= 0 else np.zeros(0) for at in order]
+        values[is_leaf] = leaves.weights
+    sets = [splits.members.get(at, _EMPTY) for at in order] if splits.members else [_EMPTY] * len(order)
     return Forest(
         np.array(roots, np.int32),
         features,
@@ -94,11 +110,11 @@ def packed(splits: Splits, dtype: np.dtype[Any]) -> Forest:
         ends,
         modes,
         missing,
-        _offsets([len(s) for s in sets]),
-        np.concatenate([np.zeros(0), *sets]).astype(dtype),
-        _offsets([len(pairs) for pairs in own]),
-        np.array([target for pairs in own for target, _ in pairs], np.int32),
-        np.array([weight for pairs in own for _, weight in pairs], dtype),
+        _offsets(np.array([len(s) for s in sets], np.int64)),
+        np.concatenate([_EMPTY, *(sets if splits.members else ())]).astype(dtype),
+        _offsets(leaves.counts),
+        leaves.targets.astype(np.int32),
+        leaves.weights.astype(dtype),
     )
 
 
@@ -117,7 +133,7 @@ def _ordered(splits: Splits) -> tuple[list[int], list[int], list[int]]:
                 other[parent] = len(order)
             if at in seen and at >= 0:
                 raise InvalidModel(f"a tree reaches its node {at} twice")
-            if not -len(splits.leaves) <= at < len(splits.features):
+            if not -len(splits.leaves.counts) <= at < len(splits.features):
                 raise InvalidModel(f"a tree has no node {at}")
             seen.add(at)
             order.append(at)
@@ -127,8 +143,11 @@ def _ordered(splits: Splits) -> tuple[list[int], list[int], list[int]]:
     return roots, order, other
 
 
-def _offsets(counts: Sequence[int]) -> Array:
-    return np.concatenate([[0], np.cumsum(np.array(counts, np.int64))]).astype(np.int32)
+_EMPTY = np.zeros(0)
+
+
+def _offsets(counts: Array) -> Array:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 # Attributes ---------------------------------------------------------------------------------------
@@ -162,7 +181,8 @@ def splits_of_ensemble(
         return np.where(np.array(are_leaves, bool), -1 - numbers, numbers)
 
     modes = np.asarray(nodes_modes, np.uint8)
-    leaves = [((int(t), float(w)),) for t, w in zip(leaf_targetids, leaf_weights.reshape(-1))]
+    leaf_targets = np.array(leaf_targetids, np.int64)
+    leaves = Leaves(np.ones(len(leaf_targets), np.int64), leaf_targets, leaf_weights.reshape(-1))
     true = children(nodes_truenodeids, nodes_trueleafs)
     return Splits(
         tree_roots,
@@ -231,7 +251,16 @@ def splits_of_nodes(weights: Mapping[tuple[int, int], Sequence[tuple[int, float]
         true,
         false,
         {},
-        [tuple(weights.get(keys[n], ())) for n in leaves],
+        _leaves([weights.get(keys[n], ()) for n in leaves]),
+    )
+
+
+def _leaves(pairs: Sequence[Sequence[tuple[int, float]]]) -> Leaves:
+    flat = [pair for own in pairs for pair in own]
+    return Leaves(
+        np.array([len(own) for own in pairs], np.int64),
+        np.array([target for target, _ in flat], np.int64),
+        np.array([weight for _, weight in flat], np.float64),
     )
 
 
