@@ -67,10 +67,10 @@ def quantized(value: Expr, zero_point: Expr | None, dtype: DType) -> Expr:
     """A float32, already divided by its scale, as the nearest integer (half to even) within the dtype."""
     low, high = limits(dtype)
     if zero_point is None:
-        return Cast(call("rint", minimum(maximum(value, float(low)), float(high))), dtype)
+        return cast(call("rint", minimum(maximum(value, float(low)), float(high))), dtype)
     shift = cast(cast(zero_point, INT32), FLOAT32)
     bottom, top = sub(_number(low), shift), sub(_number(high), shift)
-    return Cast(add(call("rint", minimum(maximum(value, bottom), top)), shift), dtype)
+    return cast(add(call("rint", minimum(maximum(value, bottom), top)), shift), dtype)
 
 
 def dequantized(value: Expr, scale: Expr, zero_point: Expr | None) -> Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cuvil_build.cuir.dtypes import DTYPES, DType
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Expr
-from cuvil_build.ops.cast import dtype_of_code
+from cuvil_build.ops.cast import convert, dtype_of_code
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.quantization import check_parameter, divided, quantized, spread
 from cuvil_build.ops.shapes import require_attribute
@@ -43,7 +43,7 @@ def lower(
     precision: int = 0,
     saturate: int = 1,
 ) -> View:
-    dtype = build.results[0][0]
+    dtype = build.result_dtypes[0]
     wide = spread(scale, x.shape, axis, block_size)
     zeros = None if zero_point is None else spread(zero_point, x.shape, axis, block_size)
 
@@ -53,8 +53,8 @@ def lower(
 
     if dtype.is_float:
         ratio = build.map(divided, x, wide)
-        return build.cast(ratio, dtype)
-    return build.compute(x.shape, dtype, element)
+        return convert(build, ratio, dtype, bool(saturate), "up")
+    return build.compute(x.shape, dtype.carrier, element)
 
 
 def _dtype(zero_point: DType | None, code: int) -> DType:

@@ -11,7 +11,7 @@ from cuvil_build.toolchain.tensor_file import read_tensors, write_tensors
 
 
 def test_every_dtype_and_rank_comes_back(tmp_path: Path) -> None:
-    arrays = [np.arange(6).reshape(2, 3).astype(d.numpy) for _, d in sorted(DTYPES.items())]
+    arrays = [np.resize([1, 2, 4], (2, 3)).astype(d.numpy) for _, d in sorted(DTYPES.items())]
     arrays += [np.array(3.5, np.float32), np.zeros((0, 4), np.int64), np.arange(4, dtype=">i4")]
     arrays.append(np.arange(12, dtype=np.float32).reshape(3, 4).T)
     write_tensors(tmp_path / "f", arrays)
