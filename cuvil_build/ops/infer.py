@@ -42,8 +42,21 @@ BRANCHES = ("then_branch", "else_branch")
 class UndecidedRank(CuvilError):
     """An `If` whose branches differ in rank, and whose condition is not known when the model is built."""
 
-    def __init__(self, message: str, node: ir.Node) -> None:
+    def __init__(self, message: str, node: ir.Node, value: ir.Value) -> None:
         super().__init__(message)
+        self.node = node
+        self.value = value
+        """The result of the node."""
+
+
+class NoRelation(UnsupportedOperator):
+    """A branch of an `If` was chosen, and no guard can say that the condition comes out so."""
+
+    def __init__(self, node: ir.Node) -> None:
+        super().__init__(
+            "the branches of If differ in rank, and its condition is no relation of dims",
+            hint="fix the dims that the condition depends on, or export the model without the If",
+        )
         self.node = node
 
 
@@ -462,10 +475,7 @@ class _Walk:
             taken = self.choices[node]
             guard = guards[BRANCHES.index(taken)]
             if guard is None:
-                raise UnsupportedOperator(
-                    "the branches of If differ in rank, and its condition is no relation of dims",
-                    hint="fix the dims that the condition depends on, or export the model without the If",
-                )
+                raise NoRelation(node)
             context.guard(guard)
             self.result.decided[node] = taken
         elif truth is not None:
@@ -489,7 +499,9 @@ class _Walk:
                 outputs.append(None)
             elif one.rank != other.rank or one.dtype != other.dtype:
                 raise UndecidedRank(
-                    f"the branches of If give '{value.name}' as {_shown(one)} and {_shown(other)}", node
+                    f"the branches of If give '{value.name}' as {_shown(one)} and {_shown(other)}",
+                    node,
+                    value,
                 )
             else:
                 shape = [

@@ -2,7 +2,8 @@
 
 A condition that tests shapes and is not decided within the dims' bounds is decided by what follows: the
 branch with which the rest of the model has consistent types is taken, and a guard says that the condition
-must come out so. This is how exporters' tests of a dim of size 1 go away.
+must come out so. This is how exporters' tests of a dim of size 1 go away. Where data decides, or both
+branches fit, what depends on the rank goes into the branches.
 """
 
 from __future__ import annotations
@@ -15,23 +16,35 @@ from cuvil_build.cuir.guards import Guard, add_guards, read_guards
 from cuvil_build.cuir.locations import inherit
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.traverse import graphs_within, subgraphs_of
-from cuvil_build.errors import CuvilError, InvalidModel, UnsupportedOperator
-from cuvil_build.ops.infer import BRANCHES, Inference, Rewriting, UndecidedRank, infer_model
+from cuvil_build.errors import CuvilError, UnsupportedOperator
+from cuvil_build.ops.infer import BRANCHES, Inference, NoRelation, Rewriting, UndecidedRank, infer_model
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import can_replace, remove_node, replace_value
+from cuvil_build.passes.sink_into_branches import RankFromData, sink
 
 MAX_TRIALS = 64
+MAX_STEPS = 256
 
 
 def run(model: ir.Model, rewrite: Rewriting | None = None) -> PassResult:
     """`rewrite` is done on the way, where only a taken branch gives types to what follows."""
     if not any(subgraphs_of(node) for graph in graphs_within(model.graph) for node in graph):
         return PassResult(model)
-    inference = _Search(model, rewrite).solve({})
-    namer = Namer(model)
     rewrites: list[Rewrite] = []
+    inference = _settled(model, rewrite, rewrites)
+    namer = Namer(model)
     _inline_all(model.graph, inference, namer, rewrites)
     return PassResult(model, tuple(rewrites))
+
+
+def _settled(model: ir.Model, rewrite: Rewriting | None, rewrites: list[Rewrite]) -> Inference:
+    """Everything has a type: where no branch can be chosen, what depends on it goes into both."""
+    for _ in range(MAX_STEPS):
+        try:
+            return _Search(model, rewrite).solve({})
+        except RankFromData as found:
+            rewrites.append(sink(model, found, Namer(model)))
+    raise UnsupportedOperator(f"the branches of If differ in rank through more than {MAX_STEPS} nodes")
 
 
 class _Search:
@@ -52,6 +65,7 @@ class _Search:
             return self.decide(undecided, choices)
 
     def decide(self, undecided: UndecidedRank, choices: Mapping[ir.Node, str]) -> Inference:
+        """The one branch that fits; RankFromData where both do, or the condition is no relation of dims."""
         fitting: list[Inference] = []
         refused: list[CuvilError] = []
         for branch in BRANCHES:
@@ -61,11 +75,10 @@ class _Search:
                 refused.append(error)
         if len(fitting) == 1:
             return fitting[0]
-        if not fitting:
-            raise refused[0]
-        raise InvalidModel(
-            undecided.message, loc=undecided.loc, hint="fix or bound the dims that the condition depends on"
-        )
+        free = any(isinstance(e, NoRelation) and e.node is undecided.node for e in refused)
+        if not fitting and not free:
+            raise next((e for e in refused if isinstance(e, RankFromData)), refused[0])
+        raise RankFromData(undecided.message, undecided.node, undecided.value)
 
 
 def _inline_all(graph: ir.Graph, inference: Inference, namer: Namer, rewrites: list[Rewrite]) -> None:

@@ -32,12 +32,14 @@ CASES: list[tuple[str, type[CuvilError], str]] = [
         "position of SequenceInsert, 'i', is not known",
     ),
     (
-        "agraph (float[N] x) => (float[N] y) <int64 p = {2}> { s = SequenceConstruct(x, x)  y = SequenceAt(s, p) }",
+        "agraph (float[N] x) => (float[N] y) <int64 p = {2}>"
+        "{ s = SequenceConstruct(x, x)  y = SequenceAt(s, p) }",
         InvalidModel,
         "position 2 of SequenceAt in a sequence of 2",
     ),
     (
-        "agraph (float[N] x, float[4] z, int64 i) => (y) { s = SequenceConstruct(x, z)  y = SequenceAt(s, i) }",
+        "agraph (float[N] x, float[4] z, int64 i) => (y)"
+        "{ s = SequenceConstruct(x, z)  y = SequenceAt(s, i) }",
         NotYet,
         "different shapes",
     ),

@@ -35,11 +35,21 @@ def test_a_dim_within_bounds_needs_no_guard() -> None:
     assert not any(read_guards(node) for node in model.graph)
 
 
-def test_two_branches_that_fit_are_an_error_with_a_way_out() -> None:
+def test_two_branches_that_fit_up_to_an_output_are_an_error_with_a_way_out() -> None:
     text = SQUEEZED.replace("y = Gemm(m, w)", "y = Relu(m)").replace("float[N,2] y", "y")
-    with pytest.raises(CuvilError, match="branches of If give 'm'") as caught:
+    with pytest.raises(CuvilError, match="branches of If give 'y' .* has one rank") as caught:
         run_passes(parse_model(text), ["specialise-if"])
     assert "bound" in caught.value.hint
+
+
+def test_a_rank_that_data_decides_stays_within_a_loop() -> None:
+    text = """agraph (float[1,4] x, bool c) => (s) <int64 trips = {2}, int64[1] zero = {0}>
+    { s = Loop(trips, , x) <body = b (int64 i, bool go, float[1,4] state) => (goes, next) {
+        goes = Identity(go)
+        next = If(c) <then_branch = g1 () => (a) { a = Squeeze(state, zero) },
+                      else_branch = g2 () => (e) { e = Neg(state) }> }> }"""
+    with pytest.raises(CuvilError, match="or of a loop's body, has one rank"):
+        run_passes(parse_model(text), ["specialise-if"])
 
 
 def test_branches_of_other_sizes_get_a_local_dim() -> None:
