@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.defs
+import onnx.helper
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
@@ -61,6 +62,7 @@ def read_model(path: Path, label: str) -> SourceModel:
     """The model of a file; `label` is what errors and locations call it."""
     proto = _parse(path, label)
     versions = _versions(proto, label)
+    _import_once(proto, versions)
     proto = inline_functions(proto, label)
     opset = versions.get("", 0)
     for node in nodes_of(proto.graph):
@@ -133,6 +135,13 @@ def _versions(proto: ModelProto, label: str) -> dict[str, int]:
     if "" not in versions and any(n.domain in ("", "ai.onnx") for n in nodes):
         raise damaged(label, "the model names no opset of the default domain, and uses its operators")
     return versions
+
+
+def _import_once(proto: ModelProto, versions: Mapping[str, int]) -> None:
+    """Some exporters import a domain twice, of which the converter changes one."""
+    del proto.opset_import[:]
+    for domain, version in versions.items():
+        proto.opset_import.append(onnx.helper.make_opsetid(domain, version))
 
 
 def _check_version(domain: str, version: int, label: str) -> None:
