@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx_ir as ir
 
@@ -33,7 +34,7 @@ def activated(build: Expansion, x: ir.Value, name: str, values: Sequence[float |
     if name not in PARAMETERS:
         raise UnsupportedAttribute(f"activation='{name}' is not supported", hint=nearest(name, PARAMETERS))
     given = (*values, None, None, None)
-    attributes = {
+    attributes: dict[str, Any] = {
         key: default if value is None else value for (key, default), value in zip(PARAMETERS[name], given)
     }
     return build.op(name, x, **attributes)

@@ -32,13 +32,37 @@ CASES = [
     Case("SimplifiedLayerNormalization", [X, f32(3, 8)], {"axis": 1}, outputs=2, fixed=[(1, 0)]),
     Case("SkipLayerNormalization", [X, SKIP, GAMMA], domain=M, same_as=SAME),
     Case("SkipLayerNormalization", [X, SKIP, GAMMA, BETA], {"epsilon": 1e-3}, domain=M, same_as=SAME),
-    Case("SkipLayerNormalization", [X, f32(3, 8), GAMMA, BETA, BIAS], domain=M, fixed=[(0, 1), (1, 0)], same_as=[((1, 1), (0, 2)), *SAME[3:]]),
+    Case(
+        "SkipLayerNormalization",
+        [X, f32(3, 8), GAMMA, BETA, BIAS],
+        domain=M,
+        fixed=[(0, 1), (1, 0)],
+        same_as=[((1, 1), (0, 2)), *SAME[3:]],
+    ),
     Case("SkipSimplifiedLayerNormalization", [X, SKIP, GAMMA], domain=M, same_as=SAME),
     Case("SkipSimplifiedLayerNormalization", [X, SKIP, GAMMA, BIAS], domain=M, same_as=SAME),
-    Case("EmbedLayerNormalization", [IDS, SEGMENTS, *TABLES, GAMMA, BETA, MASK], outputs=2, domain=M, same_as=EMBED),
-    Case("EmbedLayerNormalization", [IDS, None, *TABLES[:2], None, GAMMA, BETA], outputs=2, domain=M, same_as=EMBED),
-    Case("EmbedLayerNormalization", [IDS, SEGMENTS, *TABLES, GAMMA, BETA, MASK, IDS[:, ::-1] % 6], outputs=3, domain=M, same_as=EMBED),
-]  # fmt: skip
+    Case(
+        "EmbedLayerNormalization",
+        [IDS, SEGMENTS, *TABLES, GAMMA, BETA, MASK],
+        outputs=2,
+        domain=M,
+        same_as=EMBED,
+    ),
+    Case(
+        "EmbedLayerNormalization",
+        [IDS, None, *TABLES[:2], None, GAMMA, BETA],
+        outputs=2,
+        domain=M,
+        same_as=EMBED,
+    ),
+    Case(
+        "EmbedLayerNormalization",
+        [IDS, SEGMENTS, *TABLES, GAMMA, BETA, MASK, IDS[:, ::-1] % 6],
+        outputs=3,
+        domain=M,
+        same_as=EMBED,
+    ),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

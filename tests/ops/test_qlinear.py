@@ -19,21 +19,40 @@ CASES = [
     Case("QLinearAdd", [u8(3, 4), S, ZA, u8(3, 4, seed=1), T, ZB, Y, ZY], domain=M),
     Case("QLinearAdd", [u8(3, 4), S, ZA, u8(4, seed=1), T, ZB, Y, ZY], domain=M),
     Case("QLinearMul", [u8(3, 4), S, ZA, u8(3, 1, seed=1), T, ZB, Y, ZY], domain=M),
-    Case("QLinearMul", [u8(3, 4, dtype=np.int8), S, np.int8(5), u8(4, dtype=np.int8), T, np.int8(-5), Y, np.int8(1)], domain=M),
+    Case(
+        "QLinearMul",
+        [u8(3, 4, dtype=np.int8), S, np.int8(5), u8(4, dtype=np.int8), T, np.int8(-5), Y, np.int8(1)],
+        domain=M,
+    ),
     Case("QLinearSigmoid", [u8(3, 4), S, ZA, np.float32(1 / 256), np.uint8(0)], domain=M),
     Case("QLinearLeakyRelu", [u8(3, 4), S, ZA, S, ZY], {"alpha": 0.2}, domain=M),
     Case("QLinearAveragePool", [IMAGE, S, ZA, S, ZY], {"kernel_shape": [3, 2], "strides": [2, 1]}, domain=M),
-    Case("QLinearAveragePool", [IMAGE, S, ZA, S, ZY], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "channels_last": 1}, domain=M),
+    Case(
+        "QLinearAveragePool",
+        [IMAGE, S, ZA, S, ZY],
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "channels_last": 1},
+        domain=M,
+    ),
     Case("QLinearGlobalAveragePool", [IMAGE, S, ZA, S, ZY], domain=M),
     Case("QLinearGlobalAveragePool", [IMAGE, S, ZA, S, ZY], {"channels_last": 1}, domain=M),
     Case("QLinearConcat", [Y, ZY, u8(3, 4), S, ZA, u8(3, 2, seed=1), T, ZB], {"axis": 1}, domain=M),
-    Case("QLinearSoftmax", [u8(3, 4), S, ZA, np.float32(1 / 256), np.uint8(0)], {"axis": -1, "opset": 13}, domain=M),
-    Case("QLinearSoftmax", [u8(2, 3, 4), S, ZA, np.float32(1 / 256), np.uint8(0)], {"axis": 1, "opset": 11}, domain=M),
+    Case(
+        "QLinearSoftmax",
+        [u8(3, 4), S, ZA, np.float32(1 / 256), np.uint8(0)],
+        {"axis": -1, "opset": 13},
+        domain=M,
+    ),
+    Case(
+        "QLinearSoftmax",
+        [u8(2, 3, 4), S, ZA, np.float32(1 / 256), np.uint8(0)],
+        {"axis": 1, "opset": 11},
+        domain=M,
+    ),
     Case("QLinearWhere", [u8(3, 4) > 99, u8(3, 4), S, ZA, u8(3, 4, seed=1), T, ZB, Y, ZY], domain=M),
     Case("QuantizeLinear", [np.linspace(-3, 3, 7, dtype=np.float32), S, ZA], domain=M),
     Case("DequantizeLinear", [u8(3, 4), S, ZA], domain=M),
     Case("DequantizeLinear", [u8(3, 4), np.array([1, 2, 3], np.float32), u8(3)], {"axis": 0}, domain=M),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
