@@ -263,7 +263,7 @@ def _model(case: Case) -> onnx.ModelProto:
 def _version(case: Case) -> int:
     if case.domain != "ai.onnx.ml":
         return 1
-    return 5 if case.op == "TreeEnsemble" else 3
+    return {"TreeEnsemble": 5, "LabelEncoder": 4}.get(case.op, 3)
 
 
 def product_of(**choices: Sequence[Any]) -> list[dict[str, Any]]:
