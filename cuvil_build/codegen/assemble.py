@@ -165,6 +165,9 @@ def _locals(graph: LoweredGraph) -> tuple[LocalSymbol, ...]:
     """Every symbol that the body sets, with what is known of it over the free dims."""
     known: dict[str, Limits] = {}
     for symbol, limit in graph.limits.items():
+        later = set() if limit is None else limit.symbols() & (graph.limits.keys() - known.keys())
+        if later:
+            raise Internal(f"the limit of '{symbol}' is over {', '.join(sorted(later))}, which come later")
         low = graph.lows.get(symbol)
         known[symbol] = (
             None if low is None else limits_of(low, known)[0],

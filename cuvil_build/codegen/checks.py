@@ -1,76 +1,285 @@
 """The check graph of a module: every distinct region once, by itself, between inputs and outputs.
 
-Built like the module from the same kernels, so that running it shows which kernel is wrong.
+Built like the module from the same kernels, so that running it shows which kernel is wrong. What the run of
+the model would compute (dims that data decides, counters of loops) are numbers that the caller chooses.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cuvil_build.cuir.dims import DimSpec, FreeDim
-from cuvil_build.cuir.dtypes import BOOL
-from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.dtypes import BOOL, INT64
+from cuvil_build.cuir.int_expr import IntExpr, maximum, minimum
+from cuvil_build.kernel.canonical import canonicalise
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.ops.lowered_graph import Body, BranchItem, GraphValue, LoweredGraph, RegionItem
+from cuvil_build.kernel.routine import Routine
+from cuvil_build.kernel.routine_canonical import canonicalise_routine
+from cuvil_build.ops.lowered_graph import (
+    Body,
+    BranchItem,
+    GraphGuard,
+    GraphValue,
+    Item,
+    LoopItem,
+    LoweredGraph,
+    Measured,
+    MeasureItem,
+    RegionItem,
+)
 
 DIMS_INPUT = "cuvil_dims"
 """An input whose shape is the list of free dims; its elements are never read."""
+NUMBERS_INPUT = "cuvil_numbers"
+"""An input with a number for each other symbol."""
+_MEASURE = "/measure"
+"""Ends the name of a region that only computes the numbers which the region of the same node needs."""
 
 
-def check_graph(graph: LoweredGraph) -> tuple[LoweredGraph, list[dict[str, Any]]]:
-    """The graph, and for each region what goes in and comes out of it.
+@dataclass(frozen=True, slots=True)
+class Checks:
+    graph: LoweredGraph
+    """Its values have row-major ports whatever order the regions use: whoever runs it permutes the data."""
+    regions: list[dict[str, Any]]
+    """What goes in and comes out of each."""
+    numbers: list[dict[str, Any]]
+    """What `NUMBERS_INPUT` holds: `symbol`; what it must be (`equals`) or its bounds (`low`, `high`), as text
+    over free dims and earlier numbers. As most uses need them; any others do where both are null."""
+    skipped: list[str]
+    """Nodes whose sizes depend on each other in ways that no choice of numbers is known to meet."""
 
-    Its values have row-major ports whatever order the regions use: whoever runs it permutes the data.
-    """
-    items = _distinct(list(_regions(graph.body)))
-    dims = _dims(graph, items)
-    shape = tuple(IntExpr.of(s) for s in dims)
-    carrier = GraphValue(DIMS_INPUT, BOOL, shape, tuple(range(len(shape))))
-    values = {DIMS_INPUT: carrier}
-    inputs: list[str] = [DIMS_INPUT]
-    outputs: list[str] = []
-    checks: list[RegionItem] = []
-    rows: list[dict[str, Any]] = []
-    for item in items:
-        operands = [_port(graph.values[v], f"{item.name}/in{i}") for i, v in enumerate(item.operands)]
-        results = [_port(graph.values[v], f"{item.name}/out{i}") for i, v in enumerate(item.results)]
-        values |= {v.name: v for v in (*operands, *results)}
-        free = [v for v in operands if v.constant is None]
-        inputs += [v.name for v in free]
-        outputs += [v.name for v in results]
+
+def check_graph(graph: LoweredGraph) -> Checks:
+    return _Checks(graph).checks()
+
+
+@dataclass
+class _Checks:
+    graph: LoweredGraph
+    values: dict[str, GraphValue] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    limits: dict[str, IntExpr | None] = field(default_factory=dict)
+
+    def checks(self) -> Checks:
+        numbers = _Numbers(self.graph)
+        everything = list(_regions(self.graph.body))
+        measures = {i.name.removesuffix(_MEASURE): i for i in everything if i.name.endswith(_MEASURE)}
+        kept, skipped = [], []
+        for item in _distinct([i for i in everything if not i.name.endswith(_MEASURE)]):
+            kind = item.name.rsplit("/", 1)[-1]
+            if not kind.isdigit() and "/" in item.name:
+                continue  # numbers written to memory: no node computes them
+            if numbers.take(item):
+                kept.append(item)
+            else:
+                skipped.append(", ".join(item.nodes))
+        sources = dict(_measured(self.graph.body))
+        used = sorted({s for item in (*kept, *measures.values()) for s in _symbols(self.graph, item)})
+        free = [n for n in used if n in self.graph.dims]
+        chosen = numbers.chosen([n for n in used if n not in self.graph.dims])
+        self.limits = {row["symbol"]: None for row in chosen}
+        self.carriers(free, chosen)
+        places = {row["symbol"]: place for place, row in enumerate(chosen)}
+        for item in kept:
+            measure = measures.get(item.name)
+            if measure is None:
+                self.region(item, {})
+            else:
+                self.measured_region(item, measure, sources, places)
+        dims = {n: replace(self.graph.dims[n], source=(DIMS_INPUT, axis)) for axis, n in enumerate(free)}
+        body = Body(tuple(self.items), tuple(self.outputs))
+        whole = LoweredGraph(self.values, tuple(self.inputs), body, dims, self.limits)
+        return Checks(whole, self.rows, chosen, skipped)
+
+    def carriers(self, free: Sequence[str], chosen: Sequence[Mapping[str, Any]]) -> None:
+        shape = tuple(IntExpr.of(n) for n in free)
+        self.add(GraphValue(DIMS_INPUT, BOOL, shape, tuple(range(len(shape)))))
+        if chosen:
+            self.add(GraphValue(NUMBERS_INPUT, INT64, (IntExpr.of(len(chosen)),), (0,)))
+            rows = (_reading(row["symbol"], place) for place, row in enumerate(chosen))
+            self.items.append(MeasureItem(NUMBERS_INPUT, tuple(rows)))
+
+    def add(self, value: GraphValue) -> None:
+        self.values[value.name] = value
+        self.inputs.append(value.name)
+
+    def region(self, item: RegionItem, own: Mapping[str, str]) -> dict[str, str]:
+        """Its row and item; the port of each operand. `own` renames dims of the results."""
+        sources = [self.graph.values[v] for v in item.operands]
+        operands = [_port(v, f"{item.name}/in{i}") for i, v in enumerate(sources)]
+        renamed = {old: IntExpr.of(new) for old, new in own.items()}
+        made = [self.graph.values[v] for v in item.results]
+        results = [_port(v, f"{item.name}/out{i}") for i, v in enumerate(made)]
+        results = [replace(v, shape=tuple(d.substitute(renamed) for d in v.shape)) for v in results]
+        self.values |= {v.name: v for v in (*operands, *results)}
+        self.inputs += [v.name for v in operands if v.constant is None]
+        self.outputs += [v.name for v in results]
         names = tuple(v.name for v in operands), tuple(v.name for v in results)
-        checks.append(replace(item, operands=names[0], results=names[1], guards=()))
-        rows.append(
+        self.items.append(replace(item, operands=names[0], results=names[1], guards=()))
+        self.rows.append(
             {
                 "nodes": list(item.nodes),
                 "operands": list(item.operands),
                 "results": list(item.results),
-                "ports": [v.name for v in operands],
+                "ports": list(names[0]),
                 "outputs": list(names[1]),
-                "operand_orders": [list(graph.values[v].order) for v in item.operands],
-                "result_orders": [list(graph.values[v].order) for v in item.results],
+                "operand_orders": [list(v.order) for v in sources],
+                "result_orders": [list(v.order) for v in made],
                 "constants": [v.constant is not None for v in operands],
             }
         )
-    return LoweredGraph(values, tuple(inputs), Body(tuple(checks), tuple(outputs)), dims), rows
+        return dict(zip(item.operands, names[0]))
+
+    def measured_region(
+        self,
+        item: RegionItem,
+        measure: RegionItem,
+        sources: Mapping[str, tuple[Measured, ...]],
+        places: Mapping[str, int],
+    ) -> None:
+        """A region after the one that computes the numbers it needs: they are measured here too. Its results
+        keep them under names of their own, since other regions use the same symbols."""
+        symbols = [row.symbol for name in measure.results for row in sources[name]]
+        own = {symbol: f"{symbol}__own" for symbol in symbols}
+        before = len(self.items)
+        ports = self.region(item, own)
+        (last,) = self.items[before:]
+        extra = [v for v in measure.operands if v not in ports]
+        for number, name in enumerate(extra):
+            port = _port(self.graph.values[name], f"{item.name}/measured{number}")
+            ports[name] = port.name
+            self.values[port.name] = port
+            if port.constant is None:
+                self.inputs.append(port.name)
+                self.rows[-1]["operands"].append(name)
+                self.rows[-1]["ports"].append(port.name)
+                self.rows[-1]["operand_orders"].append(list(self.graph.values[name].order))
+                self.rows[-1]["constants"].append(False)
+        self.values |= {name: self.graph.values[name] for name in measure.results}
+        self.limits |= dict.fromkeys([*symbols, *own.values()])
+        first: list[Item] = [replace(measure, operands=tuple(ports[v] for v in measure.operands), guards=())]
+        for name in measure.results:
+            rows = [_reading(s, 0) for row in sources[name] for s in (row.symbol, own[row.symbol])]
+            first.append(MeasureItem(name, tuple(rows)))
+        again = [_reading(s, places[s]) for s in symbols if s in places]
+        after: list[Item] = [MeasureItem(NUMBERS_INPUT, tuple(again))] if again else []
+        self.items[before:] = [*first, last, *after]
 
 
-def _dims(graph: LoweredGraph, items: list[RegionItem]) -> dict[str, FreeDim]:
-    """All dims of the regions; those that a branch decides are free here, within their limit."""
-    used = {s for item in items for v in (*item.operands, *item.results) for s in _symbols(graph.values[v])}
-    found: dict[str, FreeDim] = {}
-    for axis, name in enumerate(sorted(used)):
-        dim = graph.dims.get(name)
-        if dim is None:
-            limit = graph.size_limit(IntExpr.of(name)).evaluate(graph.reference_sizes())
-            dim = FreeDim(name, DimSpec(0, limit), ("", 0))
-        found[name] = replace(dim, source=(DIMS_INPUT, axis))
-    return found
+USUAL_NUMBER = 3
+"""Of what data decides in a run: a size that is no special case."""
 
 
-def _symbols(value: GraphValue) -> set[str]:
-    return {s for d in value.shape for s in d.symbols()}
+@dataclass
+class _Numbers:
+    """Numbers for the symbols that the run would compute, such that regions can do with them."""
+
+    graph: LoweredGraph
+    equal: dict[str, IntExpr] = field(default_factory=dict)
+    least: dict[str, IntExpr] = field(default_factory=dict)
+    most: dict[str, IntExpr] = field(default_factory=dict)
+
+    def take(self, item: RegionItem) -> bool:
+        """Whether the guards of a region can be met; then they are, from now on."""
+        kept = dict(self.equal), dict(self.least), dict(self.most)
+        if all(self._meet(guard) for guard in item.guards):
+            return True
+        self.equal, self.least, self.most = kept
+        return False
+
+    def _meet(self, guard: GraphGuard) -> bool:
+        left, right = guard.left.substitute(self.equal), guard.right.substitute(self.equal)
+        if not self._is_chosen(left) and not self._is_chosen(right):
+            return True  # of the model's inputs: a sample meets it
+        if guard.relation == "==":
+            return left == right or self._equate(left, right) or self._equate(right, left)
+        if guard.relation == "<=" and str(right) in self.graph.limits and not self._is_chosen(left):
+            self.least[str(right)] = maximum(left, self.least.get(str(right), left))
+            return True
+        if guard.relation == "<=" and str(left) in self.graph.limits and not self._is_chosen(right):
+            self.most[str(left)] = minimum(right, self.most.get(str(left), right))
+            return True
+        return self._usually(left, guard.relation, right)
+
+    def _equate(self, one: IntExpr, other: IntExpr) -> bool:
+        name = str(one)
+        if name not in self.graph.limits or name in other.symbols():
+            return False
+        self.equal = {s: expr.substitute({name: other}) for s, expr in self.equal.items()} | {name: other}
+        return True
+
+    def _usually(self, left: IntExpr, relation: str, right: IntExpr) -> bool:
+        """Whether it holds where every number is the usual one."""
+        usual = dict.fromkeys(left.symbols() | right.symbols(), USUAL_NUMBER)
+        if usual.keys() & self.graph.dims.keys():
+            return False
+        a, b = left.evaluate(usual), right.evaluate(usual)
+        return a <= b if relation == "<=" else a != b
+
+    def _is_chosen(self, expr: IntExpr) -> bool:
+        return bool(expr.symbols() & self.graph.limits.keys())
+
+    def chosen(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """In an order in which each is over earlier ones."""
+        needed = set(names)
+        waiting = list(names)
+        while waiting:
+            for expr in self._parts(waiting.pop()):
+                fresh = (expr.symbols() & self.graph.limits.keys()) - needed
+                needed |= fresh
+                waiting += sorted(fresh)
+        order: list[str] = []
+        for name in (n for n in self.graph.limits if n in needed):
+            self._append(name, order)
+        return [self._row(name, order[:place]) for place, name in enumerate(order)]
+
+    def _append(self, name: str, order: list[str]) -> None:
+        if name in order:
+            return
+        for symbol in sorted(self.equal[name].symbols() if name in self.equal else ()):
+            if symbol in self.graph.limits:
+                self._append(symbol, order)
+        order.append(name)
+
+    def _parts(self, name: str) -> Iterator[IntExpr]:
+        if name in self.equal:
+            yield self.equal[name]
+
+    def _row(self, name: str, before: Sequence[str]) -> dict[str, Any]:
+        known = self.graph.dims.keys() | set(before)
+
+        def text(expr: IntExpr | None) -> str | None:
+            return None if expr is None or expr.symbols() - known else str(expr)
+
+        if name in self.equal:
+            return {"symbol": name, "equals": text(self.equal[name]), "low": None, "high": None}
+        lows = [self.graph.lows.get(name), self.least.get(name)]
+        highs = [self.graph.limits[name], self.most.get(name)]
+        known_lows = [e for e in lows if text(e) is not None and e is not None]
+        known_highs = [e for e in highs if text(e) is not None and e is not None]
+        return {
+            "symbol": name,
+            "equals": None,
+            "low": str(maximum(*known_lows)) if known_lows else None,
+            "high": str(minimum(*known_highs)) if known_highs else None,
+        }
+
+
+def _reading(symbol: str, element: int) -> Measured:
+    return Measured(symbol, element, 0, None, f"the number for '{symbol}'")
+
+
+def _symbols(graph: LoweredGraph, item: RegionItem) -> set[str]:
+    values = [graph.values[v] for v in (*item.operands, *item.results)]
+    dims = [d for v in values for d in v.shape]
+    for nest in item.region.nests:
+        canonical = canonicalise_routine(nest) if isinstance(nest, Routine) else canonicalise(nest)
+        dims += canonical.dims
+    return {s for d in dims for s in d.symbols()}
 
 
 def _port(value: GraphValue, name: str) -> GraphValue:
@@ -80,14 +289,25 @@ def _port(value: GraphValue, name: str) -> GraphValue:
     return replace(value, name=name, order=tuple(range(len(value.shape))))
 
 
-def _regions(body: Body) -> list[RegionItem]:
-    found: list[RegionItem] = []
+def _bodies(body: Body) -> Iterator[Body]:
+    yield body
     for item in body.items:
-        if isinstance(item, RegionItem):
-            found.append(item)
-        elif isinstance(item, BranchItem):
-            found += _regions(item.then_body) + _regions(item.else_body)
-    return found
+        if isinstance(item, BranchItem):
+            yield from _bodies(item.then_body)
+            yield from _bodies(item.else_body)
+        elif isinstance(item, LoopItem):
+            yield from _bodies(item.body)
+
+
+def _regions(body: Body) -> Iterator[RegionItem]:
+    return (item for inner in _bodies(body) for item in inner.items if isinstance(item, RegionItem))
+
+
+def _measured(body: Body) -> Iterator[tuple[str, tuple[Measured, ...]]]:
+    for inner in _bodies(body):
+        for item in inner.items:
+            if isinstance(item, MeasureItem):
+                yield item.source, item.symbols
 
 
 def _distinct(items: list[RegionItem]) -> list[RegionItem]:

@@ -80,7 +80,7 @@ def source_text(plan: ModulePlan, tables: Tables) -> str:
 
 
 def _tensor_rows(tables: Tables, tensor: TensorSpec, index: int, prefix: str) -> tuple[_Table, str]:
-    limits = _limits(tables, tensor)
+    limits = _limits(tables, tensor) if prefix == "OUT" else _input_limits(tables, tensor)
     rows = [
         f"{{{tables.number(d)}, {_limit(tables, limit)}, {c_string(_dim_label(tables.plan, d))}}}"
         for d, limit in zip(tensor.shape, limits, strict=True)
@@ -114,6 +114,11 @@ def _limits(tables: Tables, tensor: TensorSpec) -> tuple[IntExpr | None, ...]:
     if tables.plan.buffers[tensor.buffer].place == "heap" and None not in limits:
         return tuple(limit if dim.is_static else None for dim, limit in zip(tensor.shape, limits))
     return limits
+
+
+def _input_limits(tables: Tables, tensor: TensorSpec) -> tuple[IntExpr | None, ...]:
+    """Dims that only the run computes can't be checked before: they are what the caller says."""
+    return tuple(None if d.symbols() & tables.limits.keys() else d for d in tensor.shape)
 
 
 def _limit(tables: Tables, limit: IntExpr | None) -> str:

@@ -270,6 +270,9 @@ class _Walk:
         assert node.inputs[0] is not None
         then_graph = node.attributes["then_branch"].as_graph()
         else_graph = node.attributes["else_branch"].as_graph()
+        then_body = self.body(then_graph, f"{place}/then/")
+        else_body = self.body(else_graph, f"{place}/else/")
+        # after the symbols of both bodies, which their values may be over
         for dim in self.inference.local_dims.get(node, ()):
             self.symbol(dim.name, ZERO, maximum(dim.then_value, dim.else_value))
         local = tuple(
@@ -278,8 +281,8 @@ class _Walk:
         return BranchItem(
             place,
             self.value(node.inputs[0]),
-            self.body(then_graph, f"{place}/then/"),
-            self.body(else_graph, f"{place}/else/"),
+            then_body,
+            else_body,
             tuple(self.value(v) for v in node.outputs),
             local,
             self.guards(node),

@@ -45,7 +45,8 @@ def run(job: Job) -> None:
     emit = partial(emit_kernel, target=target)
     names = ModuleNames(name, target.name, __version__, _digest(job.inputs["graph"]), target.features)
     module = assemble(graph, assign_storage(graph), from_json(_read(job.inputs["plan"])), emit, names, pool)
-    alone, regions = check_graph(graph)
+    regions = check_graph(graph)
+    alone = regions.graph
     storage = assign_storage(alone)
     plan = plan_arena(storage.blocks, alone.reference_sizes())
     checks = assemble(alone, storage, plan, emit, ModuleNames(f"{name}_checks", *_rest(names)), pool)
@@ -61,7 +62,8 @@ def run(job: Job) -> None:
     ]
     _dump(folder / "units.json", [u.to_json() for u in _unique(rows)])
     _dump(folder / "module.json", _facts(whole, graph))
-    _dump(folder / "checks.json", {**_facts(_with(checks, weights), alone), "regions": regions})
+    parts = {"regions": regions.regions, "numbers": regions.numbers, "skipped": regions.skipped}
+    _dump(folder / "checks.json", {**_facts(_with(checks, weights), alone), **parts})
     job.log(f"{len(module.plan.kernels)} kernels, {weights.nbytes} bytes of weights")
 
 
