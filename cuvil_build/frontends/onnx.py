@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_ir as ir
 
 from cuvil_build.cuir.dims import DimSpec, FreeDim, read_dims
 from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.int_expr import Bounds, IntExpr
 from cuvil_build.cuir.locations import inherit, location_of, set_location
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.cuir.traverse import graphs_within
-from cuvil_build.cuir.types import dtype_of, shape_of
+from cuvil_build.cuir.types import dtype_of, ir_dtype, shape_of
 from cuvil_build.errors import (
     CuvilError,
     InvalidModel,
     Loc,
     ManyErrors,
     MissingFile,
+    ShapeMismatch,
     UnsupportedOperator,
     nearest,
 )
 from cuvil_build.frontends.onnx_dims import require_decided, settle_dims
-from cuvil_build.frontends.onnx_file import read_model
+from cuvil_build.frontends.onnx_file import Declared, read_model
 from cuvil_build.frontends.onnx_lift import lift
 from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import Inference, UndecidedRank, infer_model, raise_all, unsupported_operator
@@ -35,7 +36,7 @@ from cuvil_build.ops.support import unsupported_nodes
 from cuvil_build.passes import containers, eliminate_dead
 from cuvil_build.passes.expand_operators import Expander, is_expandable
 from cuvil_build.passes.graph_pass import Rewrite
-from cuvil_build.passes.pipeline import IMPORT, Check, run_passes
+from cuvil_build.passes.pipeline import IMPORT, Check, PipelineResult, run_passes
 
 CONTROL_FLOW = ("If", "Loop")
 """Operators that the inference driver and the code generator know by themselves."""
@@ -64,6 +65,8 @@ class Imported:
     """What the passes did, with the name of each pass."""
     opset: int
     """Of the file."""
+    notes: tuple[str, ...] = ()
+    """What is not as the file says it."""
 
     def report(self) -> dict[str, object]:
         """For people: what came in and what became of it."""
@@ -81,11 +84,24 @@ class Imported:
                 for name, (low, high) in sorted(self.inference.decided_dims().items())
             },
             "operators": dict(sorted(Counter(n.op_type for n in nodes).items())),
+            "notes": list(self.notes),
             "rewrites": dict(sorted(Counter(name for name, _ in self.rewrites).items())),
             "guards": [
                 f"{node.name}: {guard}" for node in nodes for guard in self.inference.guards.get(node, ())
             ],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A model before any pass."""
+
+    model: ir.Model
+    opset: int
+    """Of the file."""
+    declared: Mapping[str, Declared] = field(default_factory=dict)
+    """What the file says of the outputs."""
+    notes: tuple[str, ...] = ()
 
 
 def import_onnx(
@@ -102,15 +118,15 @@ def import_onnx(
     `check` sees the graph before and after each pass, `dump` is where a graph that breaks the rules is left.
     """
     label = file_label or path.name
-    model, opset = read_onnx(path, dims=dims, outputs=outputs, file_label=label)
-    raise_all(unsupported_operators(model))
+    read = read_onnx(path, dims=dims, outputs=outputs, file_label=label)
+    raise_all(unsupported_operators(read.model))
     try:
-        result = run_passes(model, IMPORT, check=check, dump=dump)
+        result = run_passes(read.model, IMPORT, check=check, dump=dump)
         require_decided(result.model, result.inference.decided_dims())
+        return _imported(result, read)
     except CuvilError as error:
         error.at(Loc(label))
         raise
-    return _imported(result.model, result.inference, result.rewrites, opset)
 
 
 def examine_onnx(
@@ -123,14 +139,15 @@ def examine_onnx(
     """Imports, and finds all that stands in the way of a build instead of the first thing."""
     label = file_label or path.name
     try:
-        model, opset = read_onnx(path, dims=dims, outputs=outputs, file_label=label)
+        read = read_onnx(path, dims=dims, outputs=outputs, file_label=label)
     except ManyErrors as many:
         return None, many.errors
     except CuvilError as error:
         return None, [error]
-    errors = unsupported_operators(model)
+    errors = unsupported_operators(read.model)
     try:
-        found = infer_model(model, annotate=False, keep_going=True, rewrite=Expander(model)).errors
+        expander = Expander(read.model)
+        found = infer_model(read.model, annotate=False, keep_going=True, rewrite=expander).errors
         errors += [e for e in found if not isinstance(e, UnsupportedOperator)]
     except UndecidedRank:
         # Which branch fits shows only when everything else has types: the passes below tell.
@@ -138,11 +155,11 @@ def examine_onnx(
     if errors:
         return None, errors
     try:
-        result = run_passes(model, IMPORT)
+        result = run_passes(read.model, IMPORT)
         require_decided(result.model, result.inference.decided_dims())
+        imported = _imported(result, read)
     except CuvilError as error:
         return None, [error.at(Loc(label))]
-    imported = _imported(result.model, result.inference, result.rewrites, opset)
     return imported, unsupported_nodes(imported.model, imported.inference)
 
 
@@ -152,8 +169,8 @@ def read_onnx(
     dims: Mapping[str, DimSpec] | None = None,
     outputs: Sequence[str] | None = None,
     file_label: str = "",
-) -> tuple[ir.Model, int]:
-    """The model lifted and with named dims, before any pass, and the file's opset."""
+) -> Read:
+    """The model lifted and with named dims, before any pass."""
     label = file_label or path.name
     if not path.is_file():
         raise MissingFile(f"there is no model '{label}'")
@@ -170,7 +187,7 @@ def read_onnx(
     _forget_types(model)
     model.producer_name, model.producer_version, model.doc_string = "cuvil", None, None
     model.graph.name = "main"
-    return model, source.opset
+    return Read(model, source.opset, source.declared, tuple(source.notes))
 
 
 def unsupported_operators(model: ir.Model) -> list[CuvilError]:
@@ -229,18 +246,50 @@ def _forget_types(model: ir.Model) -> None:
                 value.type = value.shape = None
 
 
-def _imported(
-    model: ir.Model, inference: Inference, rewrites: tuple[tuple[str, Rewrite], ...], opset: int
-) -> Imported:
+def _imported(result: PipelineResult, read: Read) -> Imported:
+    graph = result.model.graph
+    outputs = tuple(_info(v) for v in graph.outputs)
+    disagreeing = [note for o in outputs for note in compare_declared(o, read, result.inference.bounds)]
     return Imported(
-        model,
-        tuple(_info(v) for v in model.graph.inputs),
-        tuple(_info(v) for v in model.graph.outputs),
-        read_dims(model),
-        inference,
-        rewrites,
-        opset,
+        result.model,
+        tuple(_info(v) for v in graph.inputs),
+        outputs,
+        read_dims(result.model),
+        result.inference,
+        result.rewrites,
+        read.opset,
+        (*read.notes, *disagreeing),
     )
+
+
+def compare_declared(output: TensorInfo, read: Read, bounds: Mapping[str, Bounds]) -> Iterator[str]:
+    """Notes on what the file says of an output and import does not find. Raises where both are numbers.
+
+    A rank is only noted: exporters write shapes of other stages, whose sizes say nothing of this one's.
+    """
+    declared = read.declared.get(output.name)
+    if declared is None:
+        return
+    what = f"output '{output.name}'"
+    if declared.dtype not in (0, ir_dtype(output.dtype).value):
+        known = declared.dtype in list(ir.DataType)
+        name = ir.DataType(declared.dtype).name.lower() if known else f"dtype {declared.dtype}"
+        raise InvalidModel(f"{what} is declared as {name}, computed as {output.dtype}")
+    if declared.shape is None:
+        return
+    if len(declared.shape) != len(output.shape):
+        yield f"{what} is declared with {len(declared.shape)} dims; it has {len(output.shape)}"
+        return
+    for axis, (said, found) in enumerate(zip(declared.shape, output.shape)):
+        if said is None or (found.is_static and found.value == said):
+            continue
+        low, high = found.bounds(bounds) or (0, None)
+        if said < low or (high is not None and said > high):
+            raise ShapeMismatch(
+                f"{what}: dim {axis} is declared as {said}, computed as {found}",
+                hint="export the model again, or take the shape out of the output",
+            )
+        yield f"{what}: dim {axis} is declared as {said}; it is {found}"
 
 
 def _info(value: ir.Value) -> TensorInfo:

@@ -6,6 +6,7 @@ Planning has to know them before any step runs, and may not load onnx for that.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -26,15 +27,23 @@ _FIELDS: Mapping[str, Mapping[int, str]] = {
     "tensor": _TENSOR,
 }
 MAX_DEPTH = 64
+MAX_NAME, MAX_PATH = 255, 3000
+"""Of what any file system holds; import says what is wrong with others."""
 
 
 def external_files(path: Path) -> list[str]:
     """Locations of external data as the file gives them, sorted; what is damaged gives none."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return sorted(set(_locations(content, 0, len(content), "model", 0)))
+            found = set(_locations(content, 0, len(content), "model", 0))
+            return sorted(location for location in found if _can_be_a_path(location))
     except (OSError, ValueError, UnicodeDecodeError):
         return []
+
+
+def _can_be_a_path(location: str) -> bool:
+    long = len(location) > MAX_PATH or any(len(os.fsencode(part)) > MAX_NAME for part in location.split("/"))
+    return not long and "\0" not in location
 
 
 def _locations(content: mmap.mmap, begin: int, end: int, kind: str, depth: int) -> Iterator[str]:

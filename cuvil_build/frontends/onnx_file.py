@@ -16,7 +16,7 @@ import onnx.helper
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from cuvil_build.cuir.external_data import external_bytes, tensor_of
 from cuvil_build.cuir.naming import fresh_name
@@ -34,6 +34,8 @@ from cuvil_build.frontends.onnx_nodes import (
 from cuvil_build.ops.infer import raise_all
 
 MAX_NBYTES = 1 << 31
+LARGEST_BITS = 1 << 51
+"""Of a tensor, sizes of 0 counted as 1: numpy refuses more, whatever the file holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,14 @@ class Origin:
     metadata: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Of an output; what the file leaves open is 0, None, or a dim that is None."""
+
+    dtype: int
+    shape: tuple[int | None, ...] | None
+
+
 @dataclass(slots=True)
 class SourceModel:
     """A model with unique names and sorted nodes; large tensors are kept apart from the protobuf message."""
@@ -56,6 +66,10 @@ class SourceModel:
     """Large tensors by the name of the initializer, or of the Constant node's output."""
     origins: dict[str, Origin] = field(default_factory=dict)
     """By the name of each node output."""
+    declared: dict[str, Declared] = field(default_factory=dict)
+    """What the file says of the outputs, by name."""
+    notes: list[str] = field(default_factory=list)
+    """What is not as the file says it, for people."""
 
 
 def read_model(path: Path, label: str) -> SourceModel:
@@ -70,9 +84,11 @@ def read_model(path: Path, label: str) -> SourceModel:
     raise_all(node_errors(proto.graph, versions, label))
     source = SourceModel(proto, opset)
     _Tidy(source, label).graph(proto.graph, {})
+    _check_inputs(proto.graph, label)
+    _take_outputs(proto.graph, source)
     for graph in graphs_of(proto.graph):
         _take_tensors(graph, source, path.parent, label)
-        _drop_default_inputs(graph)
+        source.notes += _drop_default_inputs(graph)
         graph.ClearField("value_info")
         graph.ClearField("metadata_props")
         for port in (*graph.input, *graph.output, *graph.initializer):
@@ -260,14 +276,60 @@ def _reads(node: NodeProto) -> Iterable[str]:
 # Tensors ---------------------------------------------------------------------------------------------------
 
 
-def _drop_default_inputs(graph: GraphProto) -> None:
+def _drop_default_inputs(graph: GraphProto) -> list[str]:
     """An initializer that is an input too is a default that callers could override: here it is a constant."""
     stored = {t.name for t in graph.initializer}
-    if not any(v.name in stored for v in graph.input):
-        return
+    names = [v.name for v in graph.input if v.name in stored]
+    if not names:
+        return []
     kept = [v for v in graph.input if v.name not in stored]
     del graph.input[:]
     graph.input.extend(kept)
+    return [f"input '{name}' has a default: it is a constant of the module" for name in names]
+
+
+# Inputs and outputs ----------------------------------------------------------------------------------------
+
+
+def _check_inputs(graph: GraphProto, label: str) -> None:
+    stored = {t.name for t in graph.initializer}
+    for value in graph.input:
+        kind = value.type.WhichOneof("value")
+        if value.name in stored:
+            continue
+        if kind is None or (kind == "tensor_type" and not value.type.tensor_type.elem_type):
+            raise damaged(label, f"input '{value.name}' has no dtype", hint="export the model with types")
+        if kind != "tensor_type":
+            raise NotYet(f"input '{value.name}' is a {kind.removesuffix('_type')}", loc=Loc(label))
+        if value.type.tensor_type.elem_type not in TensorProto.DataType.values():
+            number = value.type.tensor_type.elem_type
+            raise damaged(label, f"input '{value.name}' has the unknown dtype {number}")
+
+
+def _take_outputs(graph: GraphProto, source: SourceModel) -> None:
+    """Each once, and without what the file says of them: import finds it again, and compares."""
+    kept: dict[str, ValueInfoProto] = {}
+    for value in graph.output:
+        if value.name in kept:
+            source.notes.append(f"output '{value.name}' is listed twice: it is given once")
+            continue
+        kept[value.name] = ValueInfoProto(name=value.name)
+        source.declared[value.name] = _declared(value)
+    del graph.output[:]
+    graph.output.extend(kept.values())
+    for inner in graphs_of(graph):
+        for value in inner.output:
+            value.ClearField("type")
+
+
+def _declared(value: ValueInfoProto) -> Declared:
+    if value.type.WhichOneof("value") != "tensor_type":
+        return Declared(0, None)
+    declared = value.type.tensor_type
+    if not declared.HasField("shape"):
+        return Declared(declared.elem_type, None)
+    sizes = (d.dim_value if d.HasField("dim_value") else -1 for d in declared.shape.dim)
+    return Declared(declared.elem_type, tuple(None if size < 0 else size for size in sizes))
 
 
 def _take_tensors(graph: GraphProto, source: SourceModel, folder: Path, label: str) -> None:
@@ -289,9 +351,16 @@ def _take(tensor: TensorProto, name: str, source: SourceModel, folder: Path, lab
         raise damaged(label, f"{what} has the unknown dtype {tensor.data_type}") from error
     if any(d < 0 for d in tensor.dims):
         raise damaged(label, f"{what} has a negative size")
-    if dtype == ir.DataType.STRING or dtype == ir.DataType.UNDEFINED:
-        return
+    if dtype == ir.DataType.UNDEFINED:
+        raise damaged(label, f"{what} has no dtype")
+    if math.prod(max(d, 1) for d in tensor.dims) * max(dtype.bitwidth, 1) > LARGEST_BITS:
+        shown = ", ".join(map(str, tensor.dims))
+        raise damaged(label, f"{what} has the shape ({shown}), which no memory holds")
     count = math.prod(tensor.dims)
+    if dtype == ir.DataType.STRING:
+        if len(tensor.string_data) != count:
+            raise damaged(label, f"{what} has {len(tensor.string_data)} elements, its shape needs {count}")
+        return
     nbytes = math.ceil(count * dtype.bitwidth / 8)
     shape = tuple(tensor.dims)
     if tensor.data_location == TensorProto.EXTERNAL:

@@ -16,6 +16,7 @@ from cuvil_build.cuir.traverse import graphs_within, own_values
 from cuvil_build.errors import InvalidModel, Loc
 from cuvil_build.frontends.onnx_file import Origin, SourceModel
 from cuvil_build.frontends.onnx_nodes import graphs_of, node_text
+from cuvil_build.frontends.onnx_scan import BATCHED_SCAN, unbatch_scans
 from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import raise_all, unsupported_operator
 
@@ -29,6 +30,8 @@ def lift(source: SourceModel, label: str) -> ir.Model:
     proto.ir_version = max(proto.ir_version, INITIALIZERS_APART)
     if 0 < source.opset < OPSET:
         _refuse_undefined(source, label)
+        if source.opset == BATCHED_SCAN:
+            unbatch_scans(proto.graph)
         try:
             proto = onnx.version_converter.convert_version(proto, OPSET)
         except (
@@ -46,12 +49,21 @@ def lift(source: SourceModel, label: str) -> ir.Model:
                 hint=f"export the model with opset {OPSET} or nearer to it",
             ) from error
     proto.ir_version = max(proto.ir_version, IR_VERSION)
-    model: ir.Model = ir.from_proto(proto)
+    model = _converted(proto, label)
     model.metadata_props.clear()
     _set_opsets(model)
     _separate_names(model)
     _hoist_constants(model, source, label)
     _locate(model, source, label)
+    return model
+
+
+def _converted(proto: onnx.ModelProto, label: str) -> ir.Model:
+    try:
+        model: ir.Model = ir.from_proto(proto)
+    except ir.serde.SerdeError as error:
+        cause = (str(error.__cause__ or error).strip().splitlines() or [""])[0]
+        raise InvalidModel(f"its graph can't be read: {cause[:200]}", loc=Loc(label)) from error
     return model
 
 

@@ -53,6 +53,8 @@ def _print(model: ModelFile, imported: Imported | None, errors: list[CuvilError]
         console.print_line(f"  in   {tensor}")
     for tensor in imported.outputs:
         console.print_line(f"  out  {tensor}")
+    for note in imported.notes:
+        console.print_line(f"  note {note}")
 
 
 def _as_json(model: ModelFile, imported: Imported | None, errors: list[CuvilError]) -> dict[str, object]:

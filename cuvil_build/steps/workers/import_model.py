@@ -14,6 +14,7 @@ from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.cuir.weights import save_graph
 from cuvil_build.errors import VerificationFailed
 from cuvil_build.frontends.onnx import import_onnx
+from cuvil_build.frontends.onnx_source import open_source
 from cuvil_build.reference import Reference, ReferenceFailed
 from cuvil_build.samples import Case
 from cuvil_build.steps.fetch import MODEL_FILE
@@ -50,7 +51,7 @@ def _specs(rows: Any) -> dict[str, DimSpec]:
 
 def _compare(job: Job, graph: ir.Model, path: Path, cases: list[Case]) -> None:
     """The graph against the file as it came, opset and all."""
-    source = Reference(path)
+    source = Reference(open_source(path, str(job.params["label"])))
     wanted = {str(v.name) for v in graph.graph.outputs}
     imported = Reference(graph)
     compared, worst = 0, 0.0
