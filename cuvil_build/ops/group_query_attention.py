@@ -71,7 +71,7 @@ def expand(
 
 def _refuse(unknown: tuple[ir.Value | None, ...], attributes: dict[str, Any]) -> None:
     """What only newer models have: caches of integers, norms of queries and keys, scores as an output."""
-    plain = {"NONE", "", 0, -1, 0.0}
+    plain = {"NONE", "", 0, -1}
     found = sorted(
         name for name, value in attributes.items() if value not in plain and not name.endswith("epsilon")
     )

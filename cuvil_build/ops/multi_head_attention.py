@@ -1,4 +1,4 @@
-"""com.microsoft's MultiHeadAttention: projected operands, apart or packed, with a cache of keys and values."""
+"""com.microsoft's MultiHeadAttention: projected operands, apart or packed, with a cache."""
 
 from __future__ import annotations
 

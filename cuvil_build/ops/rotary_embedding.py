@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import onnx_ir as ir
 
 from cuvil_build.cuir.dtypes import INT64
 from cuvil_build.errors import NotYet
-from cuvil_build.ops.expansion import Attribute, Expansion
+from cuvil_build.ops.expansion import Expansion
 from cuvil_build.ops.operator import Operator
 
 
@@ -47,12 +45,16 @@ def rotated(
     """Of (batch, heads, steps, size), or (batch, steps, heads * size), at (batch, steps) positions."""
     if build.rank(x) == 3 and not heads:
         heads = _heads(build, x, cos, rotary_dim)
-    attributes: Mapping[str, Attribute] = {
-        "interleaved": interleaved,
-        "rotary_embedding_dim": rotary_dim,
-        "num_heads": heads,
-    }
-    return build.op("RotaryEmbedding", x, cos, sin, build.cast(positions, INT64), **dict(attributes))
+    return build.op(
+        "RotaryEmbedding",
+        x,
+        cos,
+        sin,
+        build.cast(positions, INT64),
+        interleaved=interleaved,
+        rotary_embedding_dim=rotary_dim,
+        num_heads=heads,
+    )
 
 
 def _heads(build: Expansion, x: ir.Value, cos: ir.Value, rotary_dim: int) -> int:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from .expansion_harness import check_expansion
+from cuvil_build.reference import run_reference
+
+from .expansion_harness import check_expansion, expanded
 from .harness import Case, f32
 
 MICROSOFT = "com.microsoft"
@@ -23,3 +28,13 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_matches_onnxruntime(case: Case) -> None:
     check_expansion(case, tolerance=1e-5)
+
+
+def test_half_of_it_opens_the_other_half() -> None:
+    """onnxruntime has it on GPUs only."""
+    x, bias = f32(2, 3, 8), f32(8, seed=1)
+    left, right = np.split(x + bias, 2, axis=-1)
+    gate = np.array([0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in right.ravel()]).reshape(right.shape)
+    model = expanded(Case("BiasSplitGelu", [x, bias], domain=MICROSOFT))
+    found = run_reference(model, {"x0": x, "x1": bias}).outputs["y0"]
+    np.testing.assert_allclose(found, left * gate, rtol=1e-5, atol=1e-6)
