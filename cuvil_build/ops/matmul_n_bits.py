@@ -77,7 +77,7 @@ def _repacked(packed: np.ndarray[Any, Any], bits: int, shape: tuple[int, int]) -
     """The same bytes as numbers of that many bits: blocks are whole bytes, the first number lowest."""
     if packed.size * 8 != shape[0] * shape[1] * bits:
         raise ShapeMismatch(
-            f"weights of {packed.size} bytes; {shape[0]} x {shape[1]} numbers of {bits} bits need another size"
+            f"{packed.size} bytes of weights; {shape[0]} x {shape[1]} numbers have {bits} bits each"
         )
     return _tensor(np.ascontiguousarray(packed).reshape(-1), bits, shape)
 
