@@ -113,8 +113,8 @@ class Local:
 Expr = Union[Const, IndexValue, Load, Apply, Cast, Within, Local]
 
 UNARY = frozenset(
-    "abs acos asin atan ceil cos erf exp floor log neg reciprocal rint round sigmoid sign sin sqrt tan tanh "
-    "not isnan bitnot bitcast".split()
+    "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp floor log neg reciprocal rint round sigmoid "
+    "sign sin sinh sqrt tan tanh not isnan bitnot bitcast".split()
 )
 """`bitcast` takes the bits of its operand as a number of its own dtype."""
 BINARY = frozenset("add sub mul div max min mod fmod pow bitand bitor bitxor shl shr".split())

@@ -47,6 +47,11 @@ ROWS = (
     Row("asin", np.arcsin, 3.5, -1.0, 1.0),
     Row("acos", np.arccos, 3.5, -1.0, 1.0),
     Row("sqrt", np.sqrt, 0.5, 0.0),
+    Row("sinh", np.sinh, 1.0),
+    Row("cosh", np.cosh, 1.0),
+    Row("asinh", np.arcsinh, 1.0),
+    Row("acosh", np.arccosh, 1.0, 1.0),
+    Row("atanh", np.arctanh, 1.0, -1.0, 1.0),
     Row("floor", np.floor, 0.0),
     Row("ceil", np.ceil, 0.0),
     Row("rint", np.rint, 0.0),
@@ -58,6 +63,17 @@ DOUBLES = (
     Row("tanh", np.tanh, 4.0),
     Row("erf", erf, 4.0),
     Row("sigmoid", sigmoid, 5.0),
+    Row("sin", np.sin, 1.0),
+    Row("cos", np.cos, 1.0),
+    Row("tan", np.tan, 3.0),
+    Row("asin", np.arcsin, 1.0, -1.0, 1.0),
+    Row("acos", np.arccos, 1.0, -1.0, 1.0),
+    Row("atan", np.arctan, 1.0),
+    Row("sinh", np.sinh, 3.0),
+    Row("cosh", np.cosh, 3.0),
+    Row("asinh", np.arcsinh, 4.0),
+    Row("acosh", np.arccosh, 4.0, 1.0),
+    Row("atanh", np.arctanh, 4.0, -1.0, 1.0),
     Row("floor", np.floor, 0.0),
     Row("ceil", np.ceil, 0.0),
     Row("rint", np.rint, 0.0),
@@ -87,7 +103,8 @@ SPECIAL = (
 def samples(row: Row, dtype: type) -> np.ndarray:
     """Uniform, and uniform in the exponent; the limits of what the function is defined on."""
     rng = np.random.default_rng(7)
-    exponents = 10.0 ** rng.uniform(-44, 38, 20_000)
+    limits = (-44, 38) if dtype is np.float32 else (-320, 308)
+    exponents = 10.0 ** rng.uniform(*limits, 20_000)
     wide = np.concatenate([exponents, -exponents, rng.uniform(-100, 100, 40_000), rng.uniform(-2, 2, 40_000)])
     chosen: np.ndarray = np.concatenate([SPECIAL, wide]).astype(dtype)
     inside = np.isnan(chosen) | ((chosen >= row.low) & (chosen <= row.high)) | np.isinf(chosen)
@@ -100,7 +117,7 @@ Libraries = dict[tuple[str, str], Any]
 @pytest.fixture(scope="module", params=["fused", "unfused"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     nests = [map_of(r.function) for r in ROWS] + [map_of(r.function, dtype=FLOAT64) for r in DOUBLES]
-    nests += [binary("pow"), binary("fmod")]
+    nests += [binary("pow"), binary("fmod"), binary("pow", FLOAT64)]
     kernels = [emit_kernel(n, None, numbers=WIDE) for n in nests]
     flags = [f for f in ZIG if f != "-mcpu=native"]
     flags += ["-mcpu=native"] if request.param == "fused" else ["-ffp-contract=off"]
@@ -169,6 +186,20 @@ def test_pow_has_the_limits_of_c(library: Any) -> None:
     with np.errstate(all="ignore"):
         exact = np.power(x.astype(np.float64), y.astype(np.float64))
     assert ulps_apart(run(library, binary("pow"), x, y), exact).max() <= 1.0
+
+
+def test_double_pow_is_within_its_stated_error(library: Any) -> None:
+    values = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 3.0, -3.0, 1e300, np.inf, -np.inf, np.nan])
+    x, y = (a.ravel() for a in np.meshgrid(values, values))
+    rng = np.random.default_rng(3)
+    base = np.concatenate([rng.uniform(0, 20, 20000), 10.0 ** rng.uniform(-300, 300, 20000), [5e-324, 1e-310]])
+    near = 1 + rng.uniform(-1, 1, 20000) * 10.0 ** rng.uniform(-12, -1, 20000)
+    powers = rng.uniform(-709, 709, base.size) / np.maximum(np.abs(np.log(base)), 1e-3)
+    x = np.concatenate([x, base, near])
+    y = np.concatenate([y, powers, rng.uniform(-700, 700, near.size) / np.abs(np.log(near))])
+    with np.errstate(all="ignore"):
+        exact = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert ulps_apart(run(library, binary("pow", FLOAT64), x, y), exact).max() <= 2.0
 
 
 def test_remainders_are_exact(library: Any) -> None:
