@@ -14,7 +14,7 @@ from cuvil_build.kernel.expr import Const, Expr
 from cuvil_build.ops import scalar
 from cuvil_build.ops.contents import elementwise, is_true, truth
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.scalar import add, call, div, exp, log, mul, select, sqrt, sub
+from cuvil_build.ops.scalar import add, call, div, exp, log, mul, select, sub
 from cuvil_build.ops.shapes import ANY, FLOATS, INTS, NUMBERS
 
 Compute = Callable[..., Expr]
