@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from cuvil_build.cuir.traverse import graphs_within, subgraphs_of
+from cuvil_build.errors import NotYet
 
 MAKERS = frozenset(
     "Optional SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceMap "
@@ -51,6 +52,18 @@ def find_containers(model: ir.Model) -> set[ir.Value]:
     search.found.update(v for v in model.graph.inputs if is_container_type(v.type))
     search.graph(model.graph)
     return search.found
+
+
+def refuse_ends(model: ir.Model) -> None:
+    """Inputs and outputs of a module are tensors; raises NotYet for the first one that is none."""
+    found = find_containers(model)
+    for what, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
+        for value in values:
+            if value in found or is_container_type(value.type):
+                raise NotYet(
+                    f"{what} '{value.name}' is a sequence or an optional; a module has tensors only",
+                    hint="make it a tensor, or cut it off with 'outputs'",
+                )
 
 
 def is_container_type(type_: ir.TypeProtocol | None) -> bool:

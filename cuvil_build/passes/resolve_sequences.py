@@ -29,6 +29,7 @@ from cuvil_build.passes.containers import (
     Maybe,
     find_containers,
     has_containers,
+    refuse_ends,
 )
 from cuvil_build.passes.expand_operators import Expander
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
@@ -42,7 +43,7 @@ def run(model: ir.Model) -> PassResult:
     if not has_containers(model):
         return PassResult(model)
     resolver = Resolver(model)
-    resolver.refuse_ends()
+    refuse_ends(model)
     rewrites: tuple[Rewrite, ...] = ()
     try:
         infer_model(model, annotate=False, rewrite=resolver)
@@ -64,16 +65,6 @@ class Resolver:
         self.done: dict[ir.Node, None] = {}
         """Nodes whose results are containers that `contents` knows: they go when all is done."""
         self.rewrites: list[Rewrite] = []
-
-    def refuse_ends(self) -> None:
-        """Inputs and outputs of a module are tensors."""
-        for what, values in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
-            for value in values:
-                if value in self.containers:
-                    raise NotYet(
-                        f"{what} '{value.name}' is a sequence or an optional; a module has tensors only",
-                        hint="make it a tensor, or cut it off with 'outputs'",
-                    )
 
     def __call__(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value] | None:
         if node in self.done:
