@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.cuir.dims import read_dims
@@ -180,7 +178,7 @@ class _Walk:
         yield RegionItem(
             f"{place}/measure",
             region,
-            (*(self.value(v) for v in operands), *self.tables(region, f"{place}/measure")),
+            tuple(self.value(v) for v in operands),
             tuple(names),
             tuple(source_nodes(node)) or (node.name or node.op_type,),
         )
@@ -307,7 +305,7 @@ class _Walk:
         return RegionItem(
             place,
             region,
-            (*(self.value(a) for _, a in operands), *self.tables(region, place)),
+            tuple(self.value(a) for _, a in operands),
             tuple(self.value(a) for _, a in stored),
             tuple(source_nodes(node)) or (node.name or node.op_type,),
             self.guards(node) + tuple(g for n in nodes if n is not node for g in self.guards(n)),
@@ -321,16 +319,6 @@ class _Walk:
         outputs: list[tuple[str, Buffer]],
     ) -> LoweredRegion:
         return lower_region([_row(n) for n in nodes], known, inputs, outputs, self.inference.bounds)
-
-    def tables(self, region: LoweredRegion, owner: str) -> Iterator[str]:
-        """What operators made of attributes is a constant as any other."""
-        first = len(region.inputs) - len(region.tables)
-        for number, table in enumerate(region.tables):
-            name = f"{owner}#table{number}"
-            buffer = region.inputs[first + number]
-            digest = hashlib.sha256(np.ascontiguousarray(table).tobytes()).hexdigest()
-            self.values[name] = GraphValue(name, buffer.dtype, buffer.shape, buffer.order, table, digest)
-            yield name
 
     def operands(
         self,
