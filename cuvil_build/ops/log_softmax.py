@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.shapes import normal_axis
+from cuvil_build.ops.shapes import FLOATS, normal_axis
 
 
 def infer(ctx: InferContext, x: Known, *, axis: int = -1) -> Known:
@@ -20,4 +20,4 @@ def lower(build: NestBuilder, x: View, *, axis: int = -1) -> View:
     return build.map("sub", shifted, build.map("log", total))
 
 
-OP = Operator("LogSoftmax", infer, lower, kind="reduce")
+OP = Operator("LogSoftmax", infer, lower, kind="reduce", dtypes=FLOATS)
