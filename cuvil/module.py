@@ -191,8 +191,10 @@ class Module:
             self._known_shapes = None
             raise CuvilRuntimeError(f"{self.name}: {self._functions.text(context)}")
         for index in self._decided_by_run:
-            lent = index in self._lent
-            outputs[index] = self._taken(index) if lent else self._cut(outputs[index], index)
+            if index not in self._lent:
+                outputs[index] = self._cut(outputs[index], index)
+        for index in self._lent:
+            outputs[index] = self._taken(index)
         for index in self._packed:
             shape = self._shape(index)
             unpacked = self._output_types[index].unpack(outputs[index], math.prod(shape))

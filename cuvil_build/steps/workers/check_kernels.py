@@ -20,6 +20,7 @@ from cuvil_build.cuir.types import dtype_of, ir_dtype
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.errors import VerificationFailed
 from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.operator import Known
 from cuvil_build.reference import ReferenceFailed, run_reference
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.module_folder import lay_out_module
@@ -120,6 +121,10 @@ class _Region:
 
     def _random(self, value: ir.Value) -> np.ndarray:
         known = self._inference.known[value]
+        read = self._inference.read.get(value)
+        contents = known.contents if read is None else read.contents
+        if contents is not None:
+            return _evaluated(contents, self._sizes, known)
         shape = [d.evaluate(self._sizes) for d in known.shape]
         rng = np.random.default_rng(zlib.crc32(str(value.name).encode()))
         if known.dtype.is_float:
@@ -201,8 +206,13 @@ class _Region:
             return known.constant
         if known.contents is None:
             raise ReferenceFailed(f"operand '{value.name}' is no input of the kernel and not known")
-        numbers = [int(e.evaluate(self._sizes)) for e in known.contents.reshape(-1)]
-        return np.array(numbers, known.dtype.numpy).reshape(known.contents.shape)
+        return _evaluated(known.contents, self._sizes, known)
+
+
+def _evaluated(contents: np.ndarray, sizes: Mapping[str, int], known: Known) -> np.ndarray:
+    """Shape arithmetic as numbers."""
+    numbers = [int(e.evaluate(sizes)) for e in contents.reshape(-1)]
+    return np.array(numbers, known.dtype.numpy).reshape(contents.shape)
 
 
 def _producer(model: ir.Model, result: str) -> ir.Node:
