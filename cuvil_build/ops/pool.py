@@ -132,8 +132,11 @@ def lower_average(
     total = pool(build, build.operand(x), found, "sum", 0.0)
 
     def at(index: Index) -> Expr:
-        counts = [_counted(v, out, bool(count_include_pad)) for v, out in zip(found, index[2:])]
-        return div(total.at(index), integer(product(counts), x.dtype))
+        count = product(_counted(v, out, bool(count_include_pad)) for v, out in zip(found, index[2:]))
+        if not all(v.always_meets for v in found):
+            # a window over nothing but padding gives 0, as in onnxruntime
+            count = maximum(count, 1)
+        return div(total.at(index), integer(count, x.dtype))
 
     return build.compute(total.shape, x.dtype, at)
 

@@ -46,6 +46,15 @@ class Window:
         # a window that would start in the padding at the end doesn't count
         return minimum(ceil_divide(span, self.stride) + 1, ceil_divide(self.extent + self.begin, self.stride))
 
+    @property
+    def always_meets(self) -> bool:
+        """Whether each window has a tap in the input, by its paddings alone."""
+        if self.dilation > 1:
+            return False
+        return self.size is not None or all(
+            p.is_static and p.value < self.kernel for p in (self.begin, self.end)
+        )
+
     def position(self, out: IntExpr, tap: IntExpr) -> IntExpr:
         return out * self.stride + tap * self.dilation - self.begin
 
@@ -161,9 +170,10 @@ def windows(spatial: Shape, kernel: Sequence[int], **attributes: Any) -> list[Wi
 
 
 def require_room(ctx: InferContext, found: Sequence[Window]) -> None:
-    """A window may not be longer than the padded input; `auto_pad` sees to it by itself."""
+    """A window may not be longer than the padded input; `auto_pad` sees to it by itself, and `ceil_mode` lets
+    one stand over its end."""
     for axis, window in enumerate(found):
         if window.size is not None:
             continue
-        room = window.extent + window.begin + window.end
+        room = window.extent + window.begin + window.end + (window.stride - 1 if window.ceil else 0)
         ctx.require_at_most(IntExpr.of(window.reach), room, f"the window on spatial axis {axis}")

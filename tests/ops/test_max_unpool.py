@@ -40,7 +40,7 @@ def test_matches_onnxruntime(case: Case) -> None:
 
 
 def test_a_larger_shape_extends_what_the_attributes_give() -> None:
-    """As ONNX's evaluator and its backend tests have it; onnxruntime counts positions over the larger shape."""
+    """As ONNX's backend tests have it; onnxruntime counts positions over the larger shape."""
     x, at = f32(1, 1, 2, 2), positions(4, 1, 16).reshape(1, 1, 2, 2)
     case = Case("MaxUnpool", [x, at, i64(1, 1, 5, 6)], {"kernel_shape": [2, 2], "strides": [2, 2]}, [2])
     wanted = np.zeros(16, np.float32)

@@ -34,6 +34,18 @@ CASES = [
     Case("AveragePool", [X], {**KERNEL, "dilations": [2, 1], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
     Case("AveragePool", [X], {**KERNEL, "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
     Case("AveragePool", [f32(1, 2, 9)], {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
+    Case(
+        "AveragePool",
+        [f32(1, 2, 1, 4)],
+        {
+            "kernel_shape": [2, 3],
+            "dilations": [2, 2],
+            "strides": [1, 2],
+            "pads": [1, 0, 1, 1],
+            "ceil_mode": 1,
+        },
+    ),
+    Case("MaxPool", [f32(1, 2, 6, 1)], {"kernel_shape": [3, 2], "strides": [3, 3], "ceil_mode": 1}),
     Case("MaxPool", [X], KERNEL, outputs=2),
     Case("MaxPool", [X], {**KERNEL, "strides": [2, 2], "pads": [1, 0, 1, 1]}, outputs=2),
     Case("MaxPool", [X], {**KERNEL, "storage_order": 1, "pads": [1, 1, 1, 1]}, outputs=2),
