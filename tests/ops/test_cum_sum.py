@@ -11,8 +11,8 @@ from .compiled import check_compiled
 from .harness import Case, check, f32, i64
 
 
-def running(x: np.ndarray, axis: int, op: str = "CumSum", **attributes: int) -> Case:
-    return Case(op, [x, np.array(axis)], attributes, constants=[1])
+def running(x: np.ndarray, axis: int, op: str = "CumSum", constant: bool = True, **attributes: int) -> Case:
+    return Case(op, [x, np.array(axis)], attributes, constants=[1] if constant else [])
 
 
 CASES = [
@@ -29,6 +29,7 @@ CASES = [
     running(f32(3, 4), 1, "CumProd"),
     running(f32(3, 4), 0, "CumProd", exclusive=1, reverse=1),
     running(np.linspace(0, 1, 6), 0),
+    *(running(f32(2, 3, 4), axis, constant=False) for axis in (0, 1, -1, -3)),
 ]
 
 
