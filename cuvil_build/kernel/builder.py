@@ -58,6 +58,8 @@ class NestBuilder:
         self.constants: list[tuple[Buffer, NDArray[Any]]] = []
         """Tables that operators made, beside the region's own operands."""
         self._targets: tuple[Buffer | None, ...] = ()
+        self.node = ""
+        """The name of the node that is being lowered."""
         self._bounds = dict(bounds or {})
         self._orders = dict(orders or {})
         self._pending: dict[str, Pending] = {}
@@ -78,6 +80,7 @@ class NestBuilder:
         """The driver's word before each node; `targets` are where its outputs must lie in the end, those
         that nobody names included; `operands` are the dtypes of its inputs."""
         self._nodes.append(node)
+        self.node = node
         self.outputs = tuple(None if r is None else (r[0].carrier, r[1]) for r in results)
         self.results = tuple(r for r in self.outputs if r is not None)
         self.result_dtypes = tuple(r[0] for r in results if r is not None)

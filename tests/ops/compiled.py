@@ -18,10 +18,16 @@ from .harness import Case, compare, input_arrays, lowered, operand_arrays, poiso
 
 
 def check_compiled(
-    cases: Sequence[Case], folder: Path, *, tolerance: float = 1e-5, free: bool = True
+    cases: Sequence[Case],
+    folder: Path,
+    *,
+    tolerance: float = 1e-5,
+    free: bool = True,
+    wanted: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> None:
-    """Each case with numbers as dims, and with `free` also with free dims where it has any."""
-    wanted = [reference(case) for case in cases]
+    """Each case with numbers as dims, and with `free` also with free dims where it has any; `wanted` is the
+    reference's answer where nothing is given."""
+    wanted = wanted or [reference(case) for case in cases]
     runs = [(c, w, *lowered(c, w)) for c, w in zip(cases, wanted)]
     if free:
         runs += [(c, w, *lowered(c, w, free=True)) for c, w in zip(cases, wanted)]
