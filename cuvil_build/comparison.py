@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -31,6 +32,11 @@ class Tolerance:
     relative_to_max: float = 1e-4
     floor: float = 1e-6
     """Magnitudes below this count as this, so that an output of zeros can be compared."""
+
+    def of(self, dtype: np.dtype[Any]) -> float:
+        """Relative to the largest magnitude. Two sums rounded to a narrow dtype may go apart by one unit of
+        its last place."""
+        return max(self.relative_to_max, last_place(dtype))
 
     def __post_init__(self) -> None:
         if not 0 <= self.relative_to_max < 1:
@@ -126,7 +132,8 @@ def compare_value(name: str, have: Array, want: Array, tolerance: Tolerance) -> 
     if not want.size:
         return Difference(name, "")
     if _is_float(want.dtype):
-        return _compare_floats(name, have.astype(np.float64), want.astype(np.float64), tolerance)
+        limit = replace(tolerance, relative_to_max=tolerance.of(want.dtype))
+        return _compare_floats(name, have.astype(np.float64), want.astype(np.float64), limit)
     return _compare_exactly(name, have, want)
 
 
@@ -240,6 +247,13 @@ def _first(wrong: Array) -> tuple[int, ...]:
 def _is_float(dtype: np.dtype[Any]) -> bool:
     # bfloat16 and the float8 types come from ml_dtypes and have numpy's kind "V".
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
+def last_place(dtype: np.dtype[Any]) -> float:
+    """From 1 to the next number, of floats narrower than float32; 0 for all else."""
+    if not _is_float(dtype) or dtype.itemsize > 2:
+        return 0.0
+    return min(float(ml_dtypes.finfo(dtype).eps), 0.5)  # type: ignore[no-untyped-call]
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:

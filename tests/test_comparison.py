@@ -93,3 +93,12 @@ def test_values_that_one_side_lacks_are_skipped() -> None:
 
     found = first_departure(model, only_y, honest)
     assert found is not None and found.difference.name == "y"
+
+
+def test_narrow_floats_may_go_apart_by_their_last_place() -> None:
+    want = np.array([1.0, 0.5], np.float16)
+    for off, passes in ((0.0005, True), (0.001, True), (0.003, False)):
+        have = (want.astype(np.float32) + np.float32(off)).astype(np.float16)
+        assert compare({"y": have}, {"y": want}).passed is passes, off
+        wide = compare({"y": have.astype(np.float32)}, {"y": want.astype(np.float32)})
+        assert wide.passed == bool((have == want).all())

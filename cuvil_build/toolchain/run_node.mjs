@@ -18,11 +18,11 @@ function readCases(path, count) {
   const length = Number(file.readBigUInt64LE(0));
   const header = JSON.parse(file.subarray(8, 8 + length).toString('utf8'));
   const cases = Array.from({ length: count }, () => ({}));
-  for (const [key, { dtype, shape, data_offsets: [begin, end] }] of Object.entries(header)) {
-    if (key === '__metadata__') continue;
+  const { __metadata__: kinds = {}, ...tensors } = header;
+  for (const [key, { dtype, shape, data_offsets: [begin, end] }] of Object.entries(tensors)) {
     const slash = key.indexOf('/');
     const [, stored] = Object.values(ARRAYS).find(([name]) => name === dtype);
-    const [kind, dims] = (header.__metadata__?.[key] ?? '').split(' ');
+    const [kind, dims] = (kinds[key] ?? '').split(' ');
     const array = kind === 'bfloat16' ? Uint16Array : stored;
     const bytes = Uint8Array.from(file.subarray(8 + length + begin, 8 + length + end));
     cases[Number(key.slice(0, slash))][key.slice(slash + 1)] = {
