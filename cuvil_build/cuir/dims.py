@@ -108,7 +108,13 @@ class Canonical:
             n: (d.spec.minimum, LARGEST if d.spec.maximum is None else d.spec.maximum)
             for n, d in dims.items()
         }
+        self._others: Mapping[str, Bounds] = {}
         self._seen: dict[IntExpr, IntExpr] = {}
+
+    def learn(self, bounds: Mapping[str, Bounds]) -> None:
+        """Of symbols that are no dims; whoever owns them adds to it before a new one is used. Symbols of which
+        nothing is known are sizes: not negative."""
+        self._others = bounds
 
     def __call__(self, expr: IntExpr) -> IntExpr:
         if expr.is_static:
@@ -152,7 +158,9 @@ class Canonical:
 
     def _decides(self, left: IntExpr, right: IntExpr, smaller: bool) -> bool:
         """Whether `left` is never above `right`, or never below it."""
-        gap = (right - left if smaller else left - right).bounds(self._bounds)
+        gap_of = right - left if smaller else left - right
+        others = {n: self._others[n] for n in gap_of.symbols() - self._bounds.keys() if n in self._others}
+        gap = gap_of.bounds({**self._bounds, **others} if others else self._bounds)
         return gap is not None and gap[0] >= 0
 
     def _respell(self, expr: IntExpr, name: str, multiple: int) -> IntExpr:

@@ -29,6 +29,7 @@ class Relations:
 
     def __init__(self, canonical: Canonical, ranges: Mapping[str, Bounds]) -> None:
         self.canonical = canonical
+        canonical.learn(ranges)
         self.ranges = ranges
         """Of every symbol; the owner adds to it as it meets new ones."""
         self.proved: set[tuple[IntExpr, str, IntExpr]] = set()
