@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cuvil_build.cuir.dtypes import FLOAT32
 from cuvil_build.cuir.int_expr import ONE
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.ops.operator import InferContext, Known, Operator
@@ -24,9 +25,8 @@ def infer(
     if bias is not None:
         broadcast_to(ctx, bias.shape, x.shape, "the bias of LayerNormalization")
     reduced = tuple(ONE if d >= first else extent for d, extent in enumerate(x.shape))
-    return (Known(x.dtype, x.shape), Known(x.dtype, reduced), Known(x.dtype, reduced))[
-        : max(ctx.output_count, 1)
-    ]
+    statistic = Known(FLOAT32, reduced)
+    return (Known(x.dtype, x.shape), statistic, statistic)[: max(ctx.output_count, 1)]
 
 
 def lower(
@@ -45,7 +45,9 @@ def lower(
     gap = build.keep(build.map("sub", x, centre), axes)
     inverse = _inverse_root(build, gap, axes, epsilon)
     result = build.map("mul", build.map("mul", gap, inverse), scale)
-    return (result if bias is None else build.map("add", result, bias)), centre, inverse
+    result = result if bias is None else build.map("add", result, bias)
+    # `stash_type` says the dtype of the statistics, whatever that of the input is
+    return result, build.cast(centre, FLOAT32), build.cast(inverse, FLOAT32)
 
 
 def infer_rms(

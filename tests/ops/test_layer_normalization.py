@@ -18,6 +18,11 @@ CASES = [
     ),
     Case("LayerNormalization", [f32(2, 3, 4), f32(2, 3, 4, seed=1)], {"axis": 0}, outputs=2),
     Case("LayerNormalization", [f32(2, 8).astype(np.float64), f32(8, seed=1).astype(np.float64)]),
+    Case(
+        "LayerNormalization",
+        [f32(2, 8).astype(np.float64), f32(8, seed=1).astype(np.float64), f32(8, seed=2).astype(np.float64)],
+        outputs=3,
+    ),
     Case("RMSNormalization", [f32(2, 3, 4), f32(3, 4, seed=1)], {"axis": 1}),
     Case("RMSNormalization", [f32(2, 3, 8), f32(8, seed=1)]),
 ]
