@@ -21,6 +21,8 @@ from cuvil_build.toolchain.find import closed_environment, find_toolchain
 PER_CALL = 32
 BATCH_LIMIT_S = 900
 SINGLE_LIMIT_S = 180
+CPU_LIMIT_S = 60
+"""Of one process of a compiler: a file beyond that costs its own module alone."""
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
@@ -137,8 +139,9 @@ class Objects:
         return said
 
     def _run(self, command: Sequence[str], limit_s: float, folder: Path | None = None) -> str:
+        limited = ("sh", "-c", f'ulimit -t {CPU_LIMIT_S} && exec "$@"', "sh", *command)
         process = subprocess.Popen(
-            command,
+            limited,
             cwd=folder,
             env=dict(self.compiler.environment),
             stdout=subprocess.PIPE,
@@ -173,7 +176,7 @@ def _calls(units: Sequence[Unit]) -> Iterator[list[Unit]]:
 def _errors_of(said: str, unit: Unit) -> str:
     """What a compiler has against one of several files."""
     name = re.escape(Path(unit.source).name)
-    lines = [line for line in said.splitlines() if re.search(rf"(^|/){name}:\d+:\d+: error: ", line)]
+    lines = [line for line in said.splitlines() if re.search(rf"(^|/){name}:\d+:\d+: (fatal )?error: ", line)]
     return "\n".join(lines)
 
 
