@@ -119,7 +119,8 @@ UNARY = frozenset(
 """`bitcast` takes the bits of its operand as a number of its own dtype."""
 BINARY = frozenset("add sub mul div max min mod fmod pow bitand bitor bitxor shl shr".split())
 """Float `max` and `min` return NaN when either operand is one; `div` of ints truncates as in C; `mod`
-takes the divisor's sign (Python), `fmod` the dividend's (C); `shl` and `shr` by the width or more give 0."""
+takes the divisor's sign (Python), `fmod` the dividend's (C); shifts by the width or more, or by
+less than zero, push every bit out: `shr` leaves the sign."""
 COMPARE = frozenset("eq ne lt le gt ge".split())
 LOGIC = frozenset("and or xor".split())
 FUNCTIONS = UNARY | BINARY | COMPARE | LOGIC | {"select"}

@@ -258,10 +258,11 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 def _shifted(shift: Callable[..., Any], a: Any, b: Any) -> Any:
-    """C and numpy leave shifts by the width or more open."""
+    """By the width or more, or by less than zero: every bit goes, and the sign fills from the left."""
     width = np.asarray(a).dtype.itemsize * 8
     inside = (b >= 0) & (b < width)
-    return np.where(inside, shift(a, np.where(inside, b, 0)), 0)
+    beyond = np.where(np.less(a, 0), -1, 0) if shift is np.right_shift else 0
+    return np.where(inside, shift(a, np.where(inside, b, 0)), beyond)
 
 
 def _integer_power(a: Any, b: Any) -> Any:

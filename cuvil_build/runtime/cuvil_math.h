@@ -1245,8 +1245,37 @@ CUVIL_INLINE f64xN cuvil_acos_f64xN(f64xN x)
     return cuvil_select_f64xN(large, far, near);
 }
 
-/* 2 ULP: the logarithm and its product with y in two doubles, then the signs and limits of C's pow. */
-@ pow_f64 exp_f64 floor_f64 select_f64 abs_f64 two_product_f64 two_sum_f64
+/* exp(x + low) for a low of much less than a last place of x: rounded once, at the end. */
+@ exp_sum_f64 min_number_f64 max_number_f64 scale_f64
+CUVIL_INLINE f64xN cuvil_exp_sum_f64xN(f64xN x, f64xN low)
+{
+    x = cuvil_min_number_f64xN(x, (f64xN){0} + 710.0);
+    x = cuvil_max_number_f64xN(x, (f64xN){0} - 750.0);
+    f64xN shifted = x * 1.4426950408889634074 + 6755399441055744.0;
+    f64xN n = shifted - 6755399441055744.0;
+    f64xN r = x - n * 6.93145751953125e-1;
+    low = low - n * 1.42860682030941723212e-6;
+    f64xN t = r + low;
+    low = low - (t - r);
+    f64xN p = t * 1.6059043836821613e-10 + 2.0876756987868099e-9;
+    p = p * t + 2.5052108385441719e-8;
+    p = p * t + 2.7557319223985891e-7;
+    p = p * t + 2.7557319223985893e-6;
+    p = p * t + 2.4801587301587302e-5;
+    p = p * t + 1.9841269841269841e-4;
+    p = p * t + 1.3888888888888889e-3;
+    p = p * t + 8.3333333333333333e-3;
+    p = p * t + 4.1666666666666667e-2;
+    p = p * t + 1.6666666666666667e-1;
+    p = (p * t + 0.5) * (t * t) + low;
+    /* 1 + t exactly as head and rest */
+    f64xN head = 1.0 + t;
+    p = p + (t - (head - 1.0));
+    return cuvil_scale_f64xN(head + p, (i64xN)((u64xN)shifted - 0x4338000000000000u));
+}
+
+/* 1 ULP: the logarithm and its product with y in two doubles, then the signs and limits of C's pow. */
+@ pow_f64 exp_sum_f64 floor_f64 select_f64 abs_f64 two_product_f64 two_sum_f64
 CUVIL_INLINE f64xN cuvil_pow_f64xN(f64xN x, f64xN y)
 {
     f64xN a = cuvil_abs_f64xN(x);
@@ -1289,8 +1318,7 @@ CUVIL_INLINE f64xN cuvil_pow_f64xN(f64xN x, f64xN y)
     f64xN ph = cuvil_two_product_f64xN(y, lh, &pl);
     pl += y * ll;
     pl = (f64xN)((u64xN)pl & (u64xN)(cuvil_abs_f64xN(pl) < 1.0));
-    f64xN r = cuvil_exp_f64xN(ph);
-    r = cuvil_select_f64xN((i64xN)(r == infinity), r, r + r * pl);
+    f64xN r = cuvil_exp_sum_f64xN(ph, pl);
     f64xN half = 0.5 * y;
     i64xN whole = (i64xN)(cuvil_floor_f64xN(y) == y);
     i64xN odd = whole & (i64xN)(cuvil_floor_f64xN(half) != half);

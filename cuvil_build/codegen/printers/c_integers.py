@@ -32,7 +32,8 @@ def integer_body(function: str, dtype: DType) -> str:
     if function == "shl":
         return f"    return {_fits(dtype)} ? ({kind})((uint{max(32, dtype.bits)}_t)a << b) : 0;\n"
     if function == "shr":
-        return f"    return {_fits(dtype)} ? ({kind})(a >> b) : 0;\n"
+        beyond = f"({kind})(a >> {dtype.bits - 1})" if signed else "0"
+        return f"    return {_fits(dtype)} ? ({kind})(a >> b) : {beyond};\n"
     if function == "pow":
         return _INTEGER_POWER.format(
             kind=kind,
