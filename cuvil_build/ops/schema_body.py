@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,23 +24,29 @@ def has_body(domain: str, op_type: str, opset: int) -> bool:
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def call_body(
-    node: ir.Node, types: Sequence[TypeProto | None], opsets: Mapping[str, int]
-) -> GraphProto | None:
-    """The node's body as a graph with the function's own names: inputs by position, attributes bound.
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A function body for one call, attributes bound."""
 
-    `types` has the type of each operand; None: absent. Initializers are Constant nodes.
-    """
+    graph: GraphProto
+    """Inputs by position; constants are nodes."""
+    outputs: tuple[str, ...]
+    """Names of the results by position; the graph lacks those that this call does not ask for."""
+
+
+def call_body(node: ir.Node, types: Sequence[TypeProto | None], opsets: Mapping[str, int]) -> Body | None:
+    """`types` has the type of each operand; None: absent."""
     call = ir.to_proto(node)
-    for attribute in call.attribute:
-        if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
-            return None
-    found = [(t or TypeProto()).SerializeToString(deterministic=True) for t in types]
     call.name, call.doc_string = "", ""
     call.ClearField("metadata_props")
+    # Equal calls have equal bodies: only which operands and results are there counts.
+    for names in (call.input, call.output):
+        for index, name in enumerate(names):
+            names[index] = f"{'in' if names is call.input else 'out'}{index}" if name else ""
+    found = [(t or TypeProto()).SerializeToString(deterministic=True) for t in types]
     opset = opsets.get(node.domain, 1 if node.domain else 0)
-    text = _body(call.SerializeToString(deterministic=True), tuple(found), opset, opsets.get("", 0))
-    return None if text is None else GraphProto.FromString(text)
+    body = _body(call.SerializeToString(deterministic=True), tuple(found), opset, opsets.get("", 0))
+    return None if body is None else Body(GraphProto.FromString(body[0]), body[1])
 
 
 def _schema(domain: str, op_type: str, opset: int) -> Any:
@@ -52,7 +59,9 @@ def _schema(domain: str, op_type: str, opset: int) -> Any:
 
 
 @lru_cache(maxsize=512)
-def _body(call: bytes, types: tuple[bytes, ...], opset: int, default_opset: int) -> bytes | None:
+def _body(
+    call: bytes, types: tuple[bytes, ...], opset: int, default_opset: int
+) -> tuple[bytes, tuple[str, ...]] | None:
     node = NodeProto.FromString(call)
     schema = _schema(node.domain, node.op_type, opset)
     if schema is None:
@@ -73,8 +82,7 @@ def _body(call: bytes, types: tuple[bytes, ...], opset: int, default_opset: int)
     graph = bound_graph(function, defaults | {a.name: a for a in node.attribute})
     _give_types(graph, types)
     imports = {o.domain: o.version for o in function.opset_import}
-    found: bytes = lifted(graph, imports, default_opset).SerializeToString()
-    return found
+    return lifted(graph, imports, default_opset).SerializeToString(), tuple(function.output)
 
 
 def _version(versions: Sequence[int], opset: int) -> int:
@@ -85,7 +93,8 @@ def bound_graph(function: FunctionProto, attributes: Mapping[str, AttributeProto
     """The body as a graph, references to attributes replaced by what the call gives."""
     graph = GraphProto(name=function.name or "body")
     graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
+    made = {*function.input, *(name for node in function.node for name in node.output)}
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output if name in made)
     graph.node.extend(function.node)
     _bind(graph.node, attributes)
     return graph

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
-from onnx import TypeProto
+from onnx import GraphProto, TypeProto, ValueInfoProto
 
 from cuvil_build.cuir.locations import inherit
 from cuvil_build.cuir.naming import Namer
-from cuvil_build.cuir.traverse import graphs_within
+from cuvil_build.cuir.traverse import captures, graphs_within, subgraphs_of
 from cuvil_build.cuir.types import ir_dtype
-from cuvil_build.errors import InvalidModel, UnsupportedOperator
+from cuvil_build.errors import InvalidModel, NotYet, UnsupportedOperator
 from cuvil_build.ops import catalog
 from cuvil_build.ops.expansion import Expansion
 from cuvil_build.ops.infer import Rewritable, UndecidedRank, attributes_of, check_call, infer_model
@@ -110,13 +110,17 @@ class Expander:
 
     def _body(self, node: ir.Node, walk: Rewritable, build: Expansion) -> Sequence[ir.Value | None]:
         types = [None if v is None else _type(walk.result.operand(v)) for v in node.inputs]
-        proto = call_body(node, types, self.model.opset_imports)
-        if proto is None:
+        body = call_body(node, types, self.model.opset_imports)
+        if body is None:
             raise UnsupportedOperator(f"operator {node.op_type} is not supported with these operands")
-        graph = ir.serde.deserialize_graph(proto)
-        actuals = [*node.inputs, *[None] * (len(graph.inputs) - len(node.inputs))]
-        wanted = list(graph.outputs)[: build.output_count]
-        _drop_unread(graph, wanted)
+        formals = len(body.graph.input)
+        outer = _captured(node, body.graph)
+        body.graph.input.extend(ValueInfoProto(name=v.name) for v in outer)
+        graph = ir.serde.deserialize_graph(body.graph)
+        actuals = [*node.inputs, *[None] * (formals - len(node.inputs)), *outer]
+        made = {v.name: v for v in graph.outputs}
+        wanted = [made.get(name) for name in body.outputs[: build.output_count]]
+        _drop_unread(graph, [v for v in wanted if v is not None])
         for formal, actual in zip(list(graph.inputs), actuals):
             for use in list(formal.uses()):
                 use.node.replace_input_with(use.idx, actual)
@@ -126,24 +130,28 @@ class Expander:
             graph.remove(inner)
             for old, new in zip(list(inner.outputs), self._placed(inner, walk, build)):
                 stand_ins[old] = new
-        return [stand_ins.get(v, v) for v in wanted]
+        return [None if v is None else stand_ins.get(v, v) for v in wanted]
 
     def _placed(self, node: ir.Node, walk: Rewritable, build: Expansion) -> Sequence[ir.Value]:
-        if (node.domain, node.op_type) == ("", "Constant"):
-            constant = build.constant(_constant_tensor(node), node.outputs[0].name or "constant")
-            node.outputs[0].replace_all_uses_with(constant)
-            return [constant]
-        for _, inner in _subgraphs(node):
-            self._own_names(inner)
+        if _is_constant(node):
+            return [_hoisted(node, build)]
+        for _, inner in subgraphs_of(node):
+            self._own_names(inner, build)
         build.place(node)
         return self._settle(node, walk)
 
-    def _own_names(self, graph: ir.Graph) -> None:
+    def _own_names(self, graph: ir.Graph, build: Expansion) -> None:
+        """Of a subgraph of a body; its constants move to the main graph."""
+        original = build.node
         for inner in graphs_within(graph):
             for value in inner.inputs:
                 value.name = self.namer.value(value.name or "value")
-            for node in inner:
-                node.name = self.namer.node(node.name or node.op_type)
+            for node in list(inner):
+                if _is_constant(node):
+                    _hoist_within(node, inner, build)
+                    continue
+                node.name = self.namer.node(f"{original.name}/{node.name or node.op_type}")
+                inherit([node], [original])
                 for value in node.outputs:
                     if value.name != "":
                         value.name = self.namer.value(value.name or "value")
@@ -212,12 +220,39 @@ def _drop_unread(graph: ir.Graph, wanted: Sequence[ir.Value]) -> None:
             graph.remove(node, safe=True)
 
 
-def _subgraphs(node: ir.Node) -> list[tuple[str, ir.Graph]]:
-    return [
-        (name, a.as_graph())
-        for name, a in sorted(node.attributes.items())
-        if a.type == ir.AttributeType.GRAPH
-    ]
+def _captured(node: ir.Node, body: GraphProto) -> list[ir.Value]:
+    """What the node's own subgraphs read from around it: a body that takes them in reads it too."""
+    found = list(dict.fromkeys(v for _, inner in subgraphs_of(node) for v in captures(inner)))
+    own = {name for inner in body.node for name in inner.output} | {v.name for v in body.input}
+    clash = sorted(v.name or "" for v in found if v.name in own)
+    if clash:
+        raise NotYet(f"{node.op_type} whose subgraph reads '{clash[0]}', a name of its definition")
+    return found
+
+
+def _is_constant(node: ir.Node) -> bool:
+    return (node.domain, node.op_type) == ("", "Constant")
+
+
+def _hoisted(node: ir.Node, build: Expansion) -> ir.Value:
+    constant = build.constant(_constant_tensor(node), node.outputs[0].name or "constant")
+    node.outputs[0].replace_all_uses_with(constant)
+    return constant
+
+
+def _hoist_within(node: ir.Node, graph: ir.Graph, build: Expansion) -> None:
+    """An output of a subgraph has to be made there."""
+    old = node.outputs[0]
+    constant = build.constant(_constant_tensor(node), old.name or "constant")
+    if old.is_graph_output():
+        copy = ir.node("Identity", [constant], name=f"{build.node.name}/{old.name}")
+        copy.outputs[0].name = f"{constant.name}.copy"
+        inherit([copy], [build.node])
+        graph.insert_before(node, copy)
+        old.replace_all_uses_with(copy.outputs[0], replace_graph_outputs=True)
+    else:
+        old.replace_all_uses_with(constant)
+    graph.remove(node, safe=True)
 
 
 def _constant_tensor(node: ir.Node) -> ir.TensorProtocol:

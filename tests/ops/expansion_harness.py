@@ -17,10 +17,10 @@ from .harness import OPSET, Case, _free_names, _model, compare, reference
 
 
 def check_expansion(
-    case: Case, *, tolerance: float = 2e-6, opset: int = OPSET, free: bool = True
+    case: Case, *, tolerance: float = 2e-6, free: bool = True, evaluator: bool = False
 ) -> ir.Model:
     """With numbers as dims, then with every dim free. Gives the expanded model."""
-    wanted = reference(case)
+    wanted = reference(case, evaluator=evaluator)
     result = _check(case, wanted, False, tolerance)
     if free:
         _check(case, wanted, True, tolerance)
