@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -68,6 +69,52 @@ def refuse_ends(model: ir.Model) -> None:
 
 def is_container_type(type_: ir.TypeProtocol | None) -> bool:
     return isinstance(type_, (ir.SequenceType, ir.OptionalType))
+
+
+def values_of(container: Container) -> list[ir.Value]:
+    """The tensors of a container, in the order of `_paired`."""
+    if isinstance(container, Listed):
+        return [*container.first, *([] if container.rows is None else [container.rows])]
+    element = container.element
+    return [] if element is None else [element] if isinstance(element, ir.Value) else values_of(element)
+
+
+def paired(
+    held: Sequence[Container | None], name: str, who: str
+) -> tuple[Container, list[tuple[ir.Value, ir.Value]]]:
+    """What both of two containers hold, by the values of the first one, and which values go together."""
+    one, other = held
+    if isinstance(one, Maybe) and isinstance(other, Maybe):
+        if isinstance(one.element, Listed) or isinstance(other.element, Listed):
+            inner = [m.element if isinstance(m.element, Listed) else None for m in (one, other)]
+            listed, pairs = paired(inner, name, who)
+            assert isinstance(listed, Listed)
+            return Maybe(listed), pairs
+        if one.element is not None and other.element is not None:
+            return one, [(one.element, other.element)]
+        if one.element is None and other.element is None:
+            return one, []
+        raise NotYet(f"the optional '{name}', which {who} may fill")
+    if not isinstance(one, Listed) or not isinstance(other, Listed):
+        raise NotYet(f"'{name}', which {who} gives in another kind")
+    if len(one.first) != len(other.first) or (one.rows is None) != (other.rows is None):
+        raise NotYet(f"the sequence '{name}', whose length {who} may change when the module runs")
+    pairs = list(zip(one.first, other.first))
+    if one.rows is not None and other.rows is not None:
+        pairs.append((one.rows, other.rows))
+    return one, pairs
+
+
+def refilled(container: Container, values: Iterator[ir.Value]) -> Container:
+    """The container with other values, taken in the order in which `_paired` lists them."""
+    if isinstance(container, Listed):
+        first = tuple(next(values) for _ in container.first)
+        return Listed(first, None if container.rows is None else next(values))
+    if isinstance(container.element, Listed):
+        inner = refilled(container.element, values)
+        assert isinstance(inner, Listed)
+        return Maybe(inner)
+    return Maybe(None if container.element is None else next(values))
 
 
 class _Search:

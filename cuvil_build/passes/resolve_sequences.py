@@ -7,18 +7,20 @@ sequence. One walk infers and rewrites, because sizes and positions are results 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
-from cuvil_build.cuir.dtypes import INT64
+from cuvil_build.cuir.dtypes import BOOL, INT64
 from cuvil_build.cuir.locations import inherit, location_of
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.traverse import graphs_within, own_values
 from cuvil_build.errors import InvalidModel, NotYet
 from cuvil_build.ops.expansion import Expansion
 from cuvil_build.ops.infer import BRANCHES, Rewritable, UndecidedRank, infer_model
+from cuvil_build.ops.operator import Known
 from cuvil_build.ops.shapes import normal_axis
 from cuvil_build.passes import specialise_if
 from cuvil_build.passes.containers import (
@@ -29,7 +31,10 @@ from cuvil_build.passes.containers import (
     Maybe,
     find_containers,
     has_containers,
+    paired,
+    refilled,
     refuse_ends,
+    values_of,
 )
 from cuvil_build.passes.expand_operators import Expander
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
@@ -221,7 +226,7 @@ class Resolver:
             if held == [None, None]:
                 tensors.append(number)
                 continue
-            both = _paired(held, value.name or "")
+            both = paired(held, value.name or "", "the branches of If")
             joined.append((number, both[0]))
             pairs += both[1]
         for graph, side in zip(graphs, (0, 1)):
@@ -237,7 +242,7 @@ class Resolver:
         )
         fresh = iter(made[len(tensors) :])
         for number, container in joined:
-            self._stand_in(node.outputs[number], _refilled(container, fresh), build)
+            self._stand_in(node.outputs[number], refilled(container, fresh), build)
         for number, value in zip(tensors, made):
             replace_value(node.outputs[number], value)
         assert node.graph is not None
@@ -268,42 +273,49 @@ class Resolver:
     # Loop ----------------------------------------------------------------------------------------
 
     def _loop(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value]:
-        """Containers that a Loop carries: one that stays is captured, one that grows is scanned."""
+        """Containers that a Loop carries become what they hold.
+
+        One that stays is captured, one that gets an element at its end in each iteration is scanned, and of
+        one that always holds as many tensors each tensor is carried.
+        """
         build = self._build(node, walk)
         body = node.attributes["body"].as_graph()
-        states = list(node.inputs[2:])
-        carried = [n for n, v in enumerate(states) if v is not None and v in self.contents]
-        kept = [n for n in range(len(states)) if n not in carried]
-        results = list(body.outputs)
-        inserts = {n: self._inserted(body, n) for n in carried}
-        for n in carried:
-            source = states[n]
-            assert source is not None
-            body.inputs[2 + n].replace_all_uses_with(source)
-        grown = [n for n in carried if inserts[n] is not None]
-        rows = [self._row(inserts[n], body) for n in grown]
-        formals = list(body.inputs)
-        body.outputs[:] = self._own(
-            [results[0], *(results[1 + n] for n in kept), *results[1 + len(states) :], *rows], body, node
-        )
-        body.inputs[:] = [*formals[:2], *(formals[2 + n] for n in kept)]
+        states, formals, results = list(node.inputs[2:]), list(body.inputs), list(body.outputs)
+        held = {n: self.contents[v] for n, v in enumerate(states) if v is not None and v in self.contents}
+        kept = [n for n in range(len(states)) if n not in held]
+        ways = {n: self._carried(body, n, container) for n, container in held.items()}
+        fixed = [n for n in held if ways[n] == "fixed"]
+        grown = [n for n in held if isinstance(ways[n], ir.Node)]
+        for n in held:
+            if n not in fixed:
+                formals[2 + n].replace_all_uses_with(_present(states[n]))
+        rows = [self._row(ways[n], body) for n in grown]
+        fresh = {n: self._formals(body, formals[2 + n], held[n], build) for n in fixed}
+        body.inputs[:] = [
+            *formals[:2],
+            *(formals[2 + n] for n in kept),
+            *(v for n in fixed for v in fresh[n]),
+        ]
+        initial = [*(_present(states[n]) for n in kept), *(v for n in fixed for v in values_of(held[n]))]
+        body.outputs[:] = [results[0]]
+        within = {n: refilled(held[n], iter(fresh[n])) for n in fixed}
+        carried = self._fixed(body, initial, [(within[n], results[1 + n]) for n in fixed], walk)
+        ends = [*(results[1 + n] for n in kept), *carried, *results[1 + len(states) :], *rows]
+        body.outputs[:] = self._own([results[0], *ends], body, node)
         node.attributes.clear()
-        made = build.ops(
-            "Loop",
-            *node.inputs[:2],
-            *(states[n] for n in kept),
-            outputs=len(node.outputs) - len(carried) + len(grown),
-            body=body,
-        )
+        made = build.ops("Loop", *node.inputs[:2], *initial, outputs=len(ends), body=body)
         after = iter(made)
-        stand_ins = {n: next(after) for n in (*kept, *range(len(states), len(node.outputs)))}
-        for n in carried:
-            initial = self.contents[_present(states[n])]
+        stand_ins = {n: next(after) for n in kept}
+        for n in fixed:
+            self._stand_in(node.outputs[n], refilled(held[n], after), build)
+        stand_ins |= {n: next(after) for n in range(len(states), len(node.outputs))}
+        for n in held:
             if n in grown:
-                if not isinstance(initial, Listed) or initial.rows is not None:
-                    raise NotYet(f"the sequence '{node.outputs[n].name}', which grows in two loops")
-                initial = Listed(initial.first, next(after))
-            self._stand_in(node.outputs[n], initial, build)
+                container = held[n]
+                assert isinstance(container, Listed)
+                self._stand_in(node.outputs[n], Listed(container.first, next(after)), build)
+            elif n not in fixed:
+                self._stand_in(node.outputs[n], held[n], build)
         for n, value in stand_ins.items():
             replace_value(node.outputs[n], value)
         assert node.graph is not None
@@ -311,26 +323,56 @@ class Resolver:
         self.rewrites.append(Rewrite("carries no sequence through Loop", (node.name or "",)))
         return tuple(made)
 
-    def _inserted(self, body: ir.Graph, position: int) -> ir.Node | None:
-        """The node that puts one more element at the end of a carried sequence; None: it stays as it is."""
+    def _carried(self, body: ir.Graph, position: int, held: Container) -> ir.Node | str:
+        """`stays`, `fixed`, or the node that puts one more element at the container's end."""
         formal, result = body.inputs[2 + position], body.outputs[1 + position]
-        what = f"the sequence or optional '{formal.name}', which Loop carries,"
-        maker = _through_copies(result).producer()
         if _through_copies(result) is formal:
-            return None
-        if maker is None or maker.op_type != "SequenceInsert" or maker.graph is not body:
-            raise NotYet(f"{what} changes in another way than by one more element at its end")
-        source = maker.inputs[0]
-        if source is None or _through_copies(source) is not formal:
-            raise NotYet(f"{what} gets more than one element in an iteration")
-        if len(maker.inputs) > 2 and maker.inputs[2] is not None:
-            raise NotYet(f"{what} gets an element at a position")
-        if len(formal.uses()) > 1 or not _is_result_alone(result, maker):
-            raise NotYet(f"{what} is read while it grows")
-        return maker
+            return "stays"
+        maker = _through_copies(result).producer()
+        refusal = _not_growing(body, formal, result, maker)
+        if not refusal:
+            if not isinstance(held, Listed) or held.rows is not None:
+                raise NotYet(f"the sequence '{formal.name}', which grows in two loops")
+            assert maker is not None
+            return maker
+        if not values_of(held) or (isinstance(held, Listed) and held.rows is not None):
+            raise NotYet(f"the sequence or optional '{formal.name}', which Loop carries, {refusal}")
+        return "fixed"
 
-    def _row(self, insert: ir.Node | None, body: ir.Graph) -> ir.Value:
-        assert insert is not None
+    def _formals(self, body: ir.Graph, formal: ir.Value, held: Container, build: Expansion) -> list[ir.Value]:
+        """Inputs of the body for the tensors of a container, which its readers find in a stand-in."""
+        fresh = [build.value(f"{formal.name}_{n}") for n in range(len(values_of(held)))]
+        made = build.adopt(ir.node("SequenceEmpty", []))
+        body.insert_before(body[0], made)
+        self._note(made, refilled(held, iter(fresh)))
+        formal.replace_all_uses_with(made.outputs[0], replace_graph_outputs=True)
+        return fresh
+
+    def _fixed(
+        self,
+        body: ir.Graph,
+        initial: Sequence[ir.Value],
+        ends: Sequence[tuple[Container, ir.Value]],
+        walk: Rewritable,
+    ) -> list[ir.Value]:
+        """What an iteration leaves of containers that keep their length: known once the body is inferred."""
+        if not ends:
+            return []
+        known = walk.result.known
+        known[body.inputs[0]], known[body.inputs[1]] = Known(INT64, ()), Known(BOOL, ())
+        for formal, first in zip(body.inputs[2:], initial):
+            known[formal] = replace(walk.result.operand(first), contents=None, constant=None)
+        with walk.relations.scope():
+            walk.graph(body)
+        found: list[ir.Value] = []
+        for before, result in ends:
+            after = self.contents.get(result)
+            pairs = paired([before, after], result.name or "", "an iteration of Loop")[1]
+            found += [new for _, new in pairs]
+        return found
+
+    def _row(self, insert: ir.Node | str, body: ir.Graph) -> ir.Value:
+        assert isinstance(insert, ir.Node)
         value = _present(insert.inputs[1])
         if value in self.containers:
             raise NotYet("a sequence of sequences")
@@ -506,48 +548,26 @@ def _element(given: Listed | ir.Value, number: int) -> ir.Value:
     return given.first[number]
 
 
-def _paired(held: Sequence[Container | None], name: str) -> tuple[Container, list[tuple[ir.Value, ir.Value]]]:
-    """What both branches hold, by the values of the first one, and which values go together."""
-    one, other = held
-    if isinstance(one, Maybe) and isinstance(other, Maybe):
-        if isinstance(one.element, Listed) or isinstance(other.element, Listed):
-            inner = [m.element if isinstance(m.element, Listed) else None for m in (one, other)]
-            listed, pairs = _paired(inner, name)
-            assert isinstance(listed, Listed)
-            return Maybe(listed), pairs
-        if one.element is not None and other.element is not None:
-            return one, [(one.element, other.element)]
-        if one.element is None and other.element is None:
-            return one, []
-        raise NotYet(f"the optional '{name}', which only one branch of If fills")
-    if not isinstance(one, Listed) or not isinstance(other, Listed):
-        raise NotYet(f"'{name}', which the branches of If give in different kinds")
-    if len(one.first) != len(other.first) or (one.rows is None) != (other.rows is None):
-        raise NotYet(f"the sequence '{name}', whose length the branches of If decide when the module runs")
-    pairs = list(zip(one.first, other.first))
-    if one.rows is not None and other.rows is not None:
-        pairs.append((one.rows, other.rows))
-    return one, pairs
-
-
-def _refilled(container: Container, values: Iterator[ir.Value]) -> Container:
-    """The container with other values, taken in the order in which `_paired` lists them."""
-    if isinstance(container, Listed):
-        first = tuple(next(values) for _ in container.first)
-        return Listed(first, None if container.rows is None else next(values))
-    if isinstance(container.element, Listed):
-        inner = _refilled(container.element, values)
-        assert isinstance(inner, Listed)
-        return Maybe(inner)
-    return Maybe(None if container.element is None else next(values))
-
-
 def _through_copies(value: ir.Value) -> ir.Value:
     maker = value.producer()
     while maker is not None and (maker.domain, maker.op_type) == ("", "Identity"):
         value = _present(maker.inputs[0])
         maker = value.producer()
     return value
+
+
+def _not_growing(body: ir.Graph, formal: ir.Value, result: ir.Value, maker: ir.Node | None) -> str:
+    """Why a carried sequence is not one that gets one element at its end; empty: it is."""
+    if maker is None or maker.op_type != "SequenceInsert" or maker.graph is not body:
+        return "changes in another way than by one more element at its end"
+    source = maker.inputs[0]
+    if source is None or _through_copies(source) is not formal:
+        return "gets more than one element in an iteration"
+    if len(maker.inputs) > 2 and maker.inputs[2] is not None:
+        return "gets an element at a position"
+    if len(formal.uses()) > 1 or not _is_result_alone(result, maker):
+        return "is read while it grows"
+    return ""
 
 
 def _is_result_alone(value: ir.Value, maker: ir.Node) -> bool:

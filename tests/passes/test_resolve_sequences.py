@@ -49,7 +49,7 @@ CASES: list[tuple[str, type[CuvilError], str]] = [
                      else_branch = g2 () => (e) { e = SequenceConstruct(x, x) }>
           y = SequenceAt(s, zero) }""",
         NotYet,
-        "the sequence 's', whose length the branches of If decide",
+        "the sequence 's', whose length the branches of If may change",
     ),
     (
         "agraph (float[N,4] x) => (float[2,4] y) <int64 two = {2}, int64 p = {0}>"
@@ -57,20 +57,27 @@ CASES: list[tuple[str, type[CuvilError], str]] = [
         NotYet,
         "SplitToSequence of N elements into parts of 2",
     ),
-    (LOOP.replace("BODY", "all_out = SequenceErase(all_in)"), NotYet, "changes in another way"),
-    (LOOP.replace("BODY", "all_out = SequenceInsert(all_in, next, one)"), NotYet, "at a position"),
     (
-        LOOP.replace("BODY", "half = SequenceInsert(all_in, next)  all_out = SequenceInsert(half, next)"),
+        LOOP.replace("BODY", "all_out = SequenceErase(all_in)"),
+        NotYet,
+        "length an iteration of Loop may change",
+    ),
+    (
+        LOOP.replace("BODY", "all_out = SequenceInsert(all_in, next, one)"),
+        NotYet,
+        "length an iteration of Loop may change",
+    ),
+    (
+        LOOP.replace("SequenceConstruct(x, z)", "SequenceEmpty()").replace(
+            "BODY", "half = SequenceInsert(all_in, next)  all_out = SequenceInsert(half, next)"
+        ),
         NotYet,
         "more than one element",
     ),
     (
-        LOOP.replace("BODY", "n = SequenceLength(all_in)  all_out = SequenceInsert(all_in, next)"),
-        NotYet,
-        "read while it grows",
-    ),
-    (
-        LOOP.replace("BODY", "all_out = SequenceInsert(all_in, next)  n = SequenceLength(all_out)"),
+        LOOP.replace("SequenceConstruct(x, z)", "SequenceEmpty()").replace(
+            "BODY", "all_out = SequenceInsert(all_in, next)  n = SequenceLength(all_out)"
+        ),
         NotYet,
         "read while it grows",
     ),
