@@ -42,6 +42,7 @@ from cuvil_build.ops.lowered_graph import (
     AliasItem,
     Body,
     BranchItem,
+    DefineItem,
     GraphGuard,
     GraphValue,
     GuardItem,
@@ -51,7 +52,6 @@ from cuvil_build.ops.lowered_graph import (
     MeasureItem,
     RegionItem,
 )
-
 
 _LOWEST = -(2**63)
 
@@ -185,6 +185,8 @@ def _symbols_set(body: Body) -> Iterable[str]:
             yield from _symbols_set(item.else_body)
         elif isinstance(item, MeasureItem):
             yield from (row.symbol for row in item.symbols)
+        elif isinstance(item, DefineItem):
+            yield from (symbol for symbol, _ in item.values)
         elif isinstance(item, LoopItem):
             yield from (item.iteration, item.count, *(d.symbol for d in item.dims))
             yield from _symbols_set(item.body)
@@ -249,7 +251,7 @@ class _Assembler:
             return self._weight(name, None)
         place = self.storage.places[name]
         if place.kind == "constant":
-            return self._weight(name, None)
+            return self._weight(place.block, None)
         return self._placed(place, name, self.graph.values[name].nbytes)
 
     def _placed(self, place: Place, name: str, nbytes: IntExpr) -> int:
@@ -294,6 +296,8 @@ class _Assembler:
             yield self.branch(item)
         elif isinstance(item, MeasureItem):
             yield from self.measure(item)
+        elif isinstance(item, DefineItem):
+            yield from (SetSymbol(symbol, value) for symbol, value in item.values)
         elif isinstance(item, LoopItem):
             yield from self.loop(item)
         else:

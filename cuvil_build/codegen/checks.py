@@ -19,6 +19,7 @@ from cuvil_build.kernel.routine_canonical import canonicalise_routine
 from cuvil_build.ops.lowered_graph import (
     Body,
     BranchItem,
+    DefineItem,
     GraphGuard,
     GraphValue,
     Item,
@@ -183,6 +184,10 @@ class _Numbers:
     least: dict[str, IntExpr] = field(default_factory=dict)
     most: dict[str, IntExpr] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name, value in _defined(self.graph.body):
+            self.equal[name] = value.substitute(self.equal)
+
     def take(self, item: RegionItem) -> bool:
         """Whether the guards of a region can be met; then they are, from now on."""
         kept = dict(self.equal), dict(self.least), dict(self.most)
@@ -308,6 +313,13 @@ def _measured(body: Body) -> Iterator[tuple[str, tuple[Measured, ...]]]:
         for item in inner.items:
             if isinstance(item, MeasureItem):
                 yield item.source, item.symbols
+
+
+def _defined(body: Body) -> Iterator[tuple[str, IntExpr]]:
+    for inner in _bodies(body):
+        for item in inner.items:
+            if isinstance(item, DefineItem):
+                yield from item.values
 
 
 def _distinct(items: list[RegionItem]) -> list[RegionItem]:

@@ -13,6 +13,7 @@ from cuvil_build.ops.lowered_graph import (
     AliasItem,
     Body,
     BranchItem,
+    DefineItem,
     GuardItem,
     LoopItem,
     LoweredGraph,
@@ -24,8 +25,8 @@ from cuvil_build.ops.lowered_graph import (
 @dataclass(frozen=True, slots=True)
 class Place:
     kind: str
-    """`input` or `output` (with its number), `constant`, `arena` (with a block's name), or `heap` (with its
-    number): memory that grows, for what has no limit."""
+    """`input` or `output` (with its number), `constant` (with its name, where an alias has another), `arena`
+    (with a block's name), or `heap` (with its number): memory that grows, for what has no limit."""
     number: int = 0
     block: str = ""
 
@@ -125,7 +126,7 @@ class _Walk:
             elif isinstance(item, MeasureItem):
                 self.use([item.source])
             else:
-                assert isinstance(item, GuardItem)
+                assert isinstance(item, (DefineItem, GuardItem))
         self.position += 1
         self.use(body.outputs)
 
@@ -225,7 +226,9 @@ class _Walk:
                 lives.append(_Life(name, self.graph.values[name].nbytes, self.first[name], self.last[name]))
         limits = {life.name: self.graph.size_limit(life.nbytes) for life in lives}
         places = {name: Place("input", i) for i, name in enumerate(self.graph.inputs)}
-        places |= {n: Place("constant") for n, v in self.graph.values.items() if v.constant is not None}
+        places |= {
+            n: Place("constant", block=n) for n, v in self.graph.values.items() if v.constant is not None
+        }
         heaps = _share_heaps([life for life in lives if limits[life.name] is None])
         places |= {name: Place("heap", number) for name, number in heaps.items()}
         self.outputs(places)

@@ -122,6 +122,14 @@ class MeasureItem:
 
 
 @dataclass(frozen=True, slots=True)
+class DefineItem:
+    """Give long expressions a name: from here on each symbol is the number that its expression has."""
+
+    values: tuple[tuple[str, IntExpr], ...]
+    guards: tuple[GraphGuard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LoopState:
     """A value that goes from one iteration to the next."""
 
@@ -167,7 +175,7 @@ class LoopItem:
     guards: tuple[GraphGuard, ...] = ()
 
 
-Item = Union[RegionItem, AliasItem, GuardItem, BranchItem, MeasureItem, LoopItem]
+Item = Union[RegionItem, AliasItem, GuardItem, BranchItem, MeasureItem, DefineItem, LoopItem]
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,3 +211,8 @@ def test_a_loop_in_a_loop_keeps_what_the_outer_one_reads() -> None:
     blocks = lives(storage)
     assert blocks["a"][1] > blocks["t"][1] > blocks["u"][1]
     assert [(m.source, m.target) for m in storage.moves["outer/next"]] == [("end", "s")]
+
+
+def test_an_alias_of_a_constant_is_that_constant() -> None:
+    items = [AliasItem("w", "v"), region("r", ["x", "v"], ["y"])]
+    assert assign_storage(graph(["x"], items, ["y"], "v", "y")).places["v"] == Place("constant", block="w")
