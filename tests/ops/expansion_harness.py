@@ -9,6 +9,8 @@ from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
 from cuvil_build.cuir.locations import set_location, source_nodes
 from cuvil_build.cuir.traverse import graphs_within
 from cuvil_build.ops import catalog
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.support import unsupported_nodes
 from cuvil_build.passes.expand_operators import is_expandable
 from cuvil_build.passes.pipeline import run_passes
 from cuvil_build.reference import run_reference
@@ -54,6 +56,7 @@ def _check(case: Case, wanted: list[np.ndarray], free: bool, tolerance: float) -
             "Scan",
         ), node.op_type
         assert source_nodes(node) == ["node"], node.name
+    assert not unsupported_nodes(model, infer_model(model, annotate=False))
     given = {str(v.name) for v in model.graph.inputs}
     feeds = {f"x{n}": a for n, a in enumerate(case.inputs) if a is not None and f"x{n}" in given}
     found = run_reference(model, feeds).outputs

@@ -8,14 +8,13 @@ import pytest
 from .expansion_harness import check_expansion
 from .harness import Case, f32, i64
 
+FIXED = [(0, 0), (0, 1), (0, 2), (1, 0)]
+ALIGN: list[dict[str, int]] = [{"align_corners": 0}, {"align_corners": 1}]
 CASES = [
-    Case("AffineGrid", [f32(2, 2, 3), i64(2, 1, 4, 5)], {"align_corners": align}, constants, fixed=[(0, 0), (0, 1), (0, 2), (1, 0)])
-    for align in (0, 1)
-    for constants in ([], [1])
-] + [
-    Case("AffineGrid", [f32(1, 3, 4), i64(1, 1, 2, 4, 3)], {"align_corners": align}, [1], fixed=[(0, 1), (0, 2)])
-    for align in (0, 1)
-]  # fmt: skip
+    *(Case("AffineGrid", [f32(2, 2, 3), i64(2, 1, 4, 5)], a, [], fixed=FIXED) for a in ALIGN),
+    *(Case("AffineGrid", [f32(2, 2, 3), i64(2, 1, 4, 5)], a, [1], fixed=FIXED) for a in ALIGN),
+    *(Case("AffineGrid", [f32(1, 3, 4), i64(1, 1, 2, 4, 3)], a, [1], fixed=FIXED) for a in ALIGN),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
