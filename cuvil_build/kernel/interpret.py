@@ -252,21 +252,29 @@ def _wide(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _divide(a: Any, b: Any) -> Any:
     if np.result_type(a, b).kind == "f":
         return a / b
-    safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
-    return np.where(b == 0, 0, quotient)
+    a, b = np.asarray(a), np.asarray(b)
+    zero = a.dtype.type(0)
+    is_minus_one = np.less(b, 0) & (b + 1 == 0)
+    safe = np.where((b == 0) | is_minus_one, a.dtype.type(1), b)
+    quotient = np.floor_divide(a, safe)
+    # toward zero instead of down
+    quotient += ((quotient * safe != a) & (np.less(a, 0) != np.less(safe, 0))).astype(a.dtype)
+    return np.where(b == 0, zero, np.where(is_minus_one, zero - a, quotient))
 
 
 def _shifted(shift: Callable[..., Any], a: Any, b: Any) -> Any:
     """By the width or more, or by less than zero: every bit goes, and the sign fills from the left."""
     width = np.asarray(a).dtype.itemsize * 8
     inside = (b >= 0) & (b < width)
-    beyond = np.where(np.less(a, 0), -1, 0) if shift is np.right_shift else 0
-    return np.where(inside, shift(a, np.where(inside, b, 0)), beyond)
+    sign = np.where(np.less(a, 0), ~np.zeros_like(a), np.zeros_like(a))
+    beyond = sign if shift is np.right_shift else np.zeros_like(a)
+    return np.where(inside, shift(a, np.where(inside, b, np.zeros_like(b))), beyond)
 
 
 def _integer_power(a: Any, b: Any) -> Any:
     """Wraps around; a negative exponent is a division, rounded toward zero."""
+    if np.asarray(b).dtype.kind == "u":
+        return np.power(a, b)
     result = np.power(a, np.maximum(b, 0))
     inverse = np.where(a == 1, 1, np.where(np.equal(a, -1), np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b < 0, inverse, result)
