@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.bundle.golden import GoldenCase, write_golden
-from cuvil_build.comparison import Tolerance, last_place
+from cuvil_build.comparison import Tolerance, compare
 from cuvil_build.cuir.traverse import all_nodes
 from cuvil_build.cuir.weights import load_graph
-from cuvil_build.reference import Yardstick, trusted_runs
+from cuvil_build.reference import Reference, Yardstick, trusted_runs
 from cuvil_build.samples import InvalidSamples
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.cases import sample_cases
@@ -21,6 +22,7 @@ LARGEST = 0.25
 """However far two runs of the reference are apart, more than this is no answer."""
 ROUNDINGS = 4
 """Units of the last place of narrow floats that a whole module may be apart: their roundings add up."""
+NUDGES = 8
 DYNAMIC = frozenset("DynamicQuantizeLinear DynamicQuantizeLSTM DynamicQuantizeMatMul QAttention".split())
 """Operators whose integers come from the range of what they read."""
 
@@ -46,22 +48,40 @@ def run(job: Job) -> None:
         "engines": sorted({y.engine for _, y in found}),
         "notes": sorted({y.note for _, y in found if y.note}),
         "tolerance": TOLERANCE.relative_to_max,
-        "model_tolerance": _model_tolerance(model, [y for _, y in found]),
+        "model_tolerance": _model_tolerance(model, found),
     }
     job.log(json.dumps(report))
     job.outputs["report"].write_text(json.dumps(report, indent=1) + "\n")
 
 
-def _model_tolerance(model: ir.Model, found: Sequence[Yardstick]) -> float:
+def _model_tolerance(model: ir.Model, found: Sequence[tuple[GoldenCase, Yardstick]]) -> float:
     """What the whole module is held to; each kernel by itself is held to the plain tolerance.
 
     Where activations are quantized by their own range, the last bit of a sum can tip a value into the next
-    integer. How much that matters to the model show two runs of the reference that sum in different order.
-    Where values are narrow floats, the reference rounds after every node, and kernels do where they store.
+    integer. How much that matters to the model show two runs of the reference that sum in different order,
+    and runs on inputs that are one unit in the last place away.
     """
-    apart = max(y.optimised_difference for y in found)
-    narrow = max(last_place(a.dtype) for y in found for a in y.outputs.values())
-    tolerance = max(TOLERANCE.relative_to_max, min(narrow * ROUNDINGS, LARGEST))
     if not any(node.op_type in DYNAMIC for node in all_nodes(model)):
-        return tolerance
-    return min(max(tolerance, 2 * apart), LARGEST)
+        return TOLERANCE.relative_to_max
+    apart = max(y.optimised_difference for _, y in found)
+    reference = Reference(model)
+    moved = max(_sensitivity(reference, golden) for golden, _ in found)
+    return min(max(TOLERANCE.relative_to_max, 2 * apart, 2 * moved), LARGEST)
+
+
+def _sensitivity(reference: Reference, golden: GoldenCase) -> float:
+    """The largest change of an output when every float of the input moves by its last bit."""
+    worst = 0.0
+    for seed in range(NUDGES):
+        rng = np.random.default_rng(seed)
+        nudged = {name: _nudged(array, rng) for name, array in sorted(golden.inputs.items())}
+        outputs = reference.run(nudged, sorted(golden.outputs)).outputs
+        worst = max(worst, compare(outputs, golden.outputs, TOLERANCE).worst)
+    return worst
+
+
+def _nudged(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if array.dtype.kind != "f":
+        return array
+    towards = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
+    return np.nextafter(array, towards)
