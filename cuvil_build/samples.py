@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import tokenize
 import zipfile
 import zlib
@@ -225,6 +226,7 @@ def random_samples(
     for case in range(cases):
         symbols = sorted({dim for _, _, shape in inputs for dim in shape if isinstance(dim, str)})
         sizes = {s: _size(dims.get(s, DimRange()), case) for s in symbols}
+        _check_size(inputs, sizes)
         made.append(
             {
                 name: _random(
@@ -237,6 +239,18 @@ def random_samples(
             }
         )
     return made
+
+
+def _check_size(inputs: Sequence[InputSpec], sizes: Mapping[str, int]) -> None:
+    total = 0
+    for _, dtype, shape in inputs:
+        counts = (sizes[dim] if isinstance(dim, str) else dim for dim in shape)
+        total += math.prod(max(count, 1) for count in counts) * numpy_dtype(dtype).itemsize
+    if total > MAX_FILE_BYTES:
+        raise InvalidSamples(
+            f"random inputs would have {total} bytes, more than the limit of {MAX_FILE_BYTES}",
+            hint="give real ones: 'samples' of the model in cuvil.yaml",
+        )
 
 
 def _size(dim: DimRange, case: int) -> int:

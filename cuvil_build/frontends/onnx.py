@@ -12,8 +12,7 @@ import onnx_ir as ir
 from cuvil_build.cuir.dims import DimSpec, FreeDim, read_dims
 from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import Bounds, IntExpr
-from cuvil_build.cuir.locations import inherit, location_of, set_location
-from cuvil_build.cuir.naming import Namer
+from cuvil_build.cuir.locations import location_of
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.cuir.traverse import graphs_within
 from cuvil_build.cuir.types import dtype_of, ir_dtype, shape_of
@@ -30,6 +29,7 @@ from cuvil_build.errors import (
 from cuvil_build.frontends.onnx_dims import require_decided, settle_dims
 from cuvil_build.frontends.onnx_file import Declared, read_model
 from cuvil_build.frontends.onnx_lift import lift
+from cuvil_build.frontends.onnx_outputs import own_outputs
 from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import Inference, UndecidedRank, infer_model, raise_all, unsupported_operator
 from cuvil_build.ops.support import unsupported_nodes
@@ -178,7 +178,7 @@ def read_onnx(
     model = lift(source, label)
     try:
         _prune(model, outputs)
-        _own_outputs(model, label, source.opset)
+        notes = own_outputs(model, label, source.opset)
         eliminate_dead.run(model)
         settle_dims(model, dims or {})
     except CuvilError as error:
@@ -187,7 +187,7 @@ def read_onnx(
     _forget_types(model)
     model.producer_name, model.producer_version, model.doc_string = "cuvil", None, None
     model.graph.name = "main"
-    return Read(model, source.opset, source.declared, tuple(source.notes))
+    return Read(model, source.opset, source.declared, (*source.notes, *notes))
 
 
 def unsupported_operators(model: ir.Model) -> list[CuvilError]:
@@ -211,31 +211,6 @@ def _prune(model: ir.Model, outputs: Sequence[str] | None) -> None:
         if name not in by_name:
             raise InvalidModel(f"outputs: the model has no output '{name}'", hint=nearest(name, by_name))
     model.graph.outputs[:] = [by_name[name] for name in dict.fromkeys(outputs)]
-
-
-def _own_outputs(model: ir.Model, label: str, opset: int) -> None:
-    """Every output of a graph is made by a node of that graph, and is there once."""
-    namer = Namer(model)
-    for graph in graphs_within(model.graph):
-        seen: set[ir.Value] = set()
-        for index, value in enumerate(list(graph.outputs)):
-            maker = value.producer()
-            if maker is not None and maker.graph is graph and value not in seen:
-                seen.add(value)
-                continue
-            name = value.name or ""
-            if value.is_initializer() and value not in seen:
-                value.name = namer.value(f"{name}.constant")
-            else:
-                name = namer.value(f"{name}.copy")
-            copy = ir.node("Identity", [value], name=namer.node(f"{name}_copy"))
-            copy.outputs[0].name = name
-            graph.append(copy)
-            if maker is not None:
-                inherit([copy], [maker])
-            else:
-                set_location(copy, label, value.name or "", "Identity", opset)
-            graph.outputs[index] = copy.outputs[0]
 
 
 def _forget_types(model: ir.Model) -> None:

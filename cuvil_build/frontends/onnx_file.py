@@ -353,7 +353,10 @@ def _take(tensor: TensorProto, name: str, source: SourceModel, folder: Path, lab
         raise damaged(label, f"{what} has a negative size")
     if dtype == ir.DataType.UNDEFINED:
         raise damaged(label, f"{what} has no dtype")
-    if math.prod(max(d, 1) for d in tensor.dims) * max(dtype.bitwidth, 1) > LARGEST_BITS:
+    if (
+        math.prod(max(d, 1) for d in tensor.dims) * (128 if dtype == ir.DataType.STRING else dtype.bitwidth)
+        > LARGEST_BITS
+    ):
         shown = ", ".join(map(str, tensor.dims))
         raise damaged(label, f"{what} has the shape ({shown}), which no memory holds")
     count = math.prod(tensor.dims)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import onnx.checker
 import onnx.inliner
 import onnx.shape_inference
+import onnx.version_converter
 from onnx import FunctionProto, ModelProto, NodeProto
 
 from cuvil_build.errors import InvalidModel, Loc
@@ -33,6 +34,7 @@ def inline_functions(proto: ModelProto, label: str) -> ModelProto:
     count = sum(sizes.of_node(node, ()) for node in nodes_of(proto.graph))
     if count > MAX_NODES:
         raise _wrong(f"its functions, put in the place of their calls, make {count} nodes", label)
+    _give_defaults(proto, by_key)
     try:
         found = onnx.inliner.inline_local_functions(proto, convert_version=True)
     except (
@@ -40,6 +42,7 @@ def inline_functions(proto: ModelProto, label: str) -> ModelProto:
         ValueError,
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,
+        onnx.version_converter.ConvertError,
     ) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise _wrong(
@@ -50,6 +53,17 @@ def inline_functions(proto: ModelProto, label: str) -> ModelProto:
         raise _wrong(f"the function '{next(iter(left))}' can't be put in the place of its calls", label)
     del found.functions[:]
     return found
+
+
+def _give_defaults(proto: ModelProto, functions: dict[Key, FunctionProto]) -> None:
+    """Attributes that a call leaves out, as its function has them: onnx's inliner passes over those."""
+    nodes = [*nodes_of(proto.graph), *(n for f in proto.functions for n in _function_nodes(f))]
+    for node in nodes:
+        function = functions.get(_key(node))
+        given = {attribute.name for attribute in node.attribute}
+        for default in function.attribute_proto if function is not None else ():
+            if default.name not in given:
+                node.attribute.append(default)
 
 
 class _Sizes:

@@ -96,6 +96,7 @@ def _problems(node: NodeProto, schema: OpSchema | None) -> Iterator[str]:
     if schema is None:
         return
     yield from _operand_problems(node, schema)
+    yield from _branch_problems(node)
     given = {a.name: a for a in node.attribute}
     for name, formal in schema.attributes.items():
         attribute = given.get(name)
@@ -123,6 +124,16 @@ def _attribute_problems(node: NodeProto) -> Iterator[str]:
         texts = [attribute.s] if attribute.type == AttributeProto.STRING else list(attribute.strings)
         if any(not _is_text(text) for text in texts):
             yield f"attribute '{name}' is no UTF-8 text"
+
+
+def _branch_problems(node: NodeProto) -> Iterator[str]:
+    if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+        return
+    for attribute in node.attribute:
+        if len(attribute.g.output) != len(node.output):
+            yield f"has {len(node.output)} outputs, its {attribute.name} has {len(attribute.g.output)}"
+        if attribute.g.input:
+            yield f"its {attribute.name} takes inputs, which a branch has none of"
 
 
 def _is_text(content: bytes) -> bool:

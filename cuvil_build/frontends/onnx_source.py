@@ -9,6 +9,7 @@ import onnx_ir as ir
 from cuvil_build.cuir.traverse import graphs_within
 from cuvil_build.errors import InvalidModel, Loc
 from cuvil_build.frontends.onnx_file import SourceModel, read_model
+from cuvil_build.frontends.onnx_outputs import own_outputs
 
 
 def open_source(path: Path, label: str) -> ir.Model:
@@ -23,6 +24,7 @@ def open_source(path: Path, label: str) -> ir.Model:
         raise InvalidModel("its graph can't be read", loc=Loc(label)) from error
     for graph in graphs_within(model.graph):
         _give_back(graph, source)
+    own_outputs(model, label, source.opset)
     return model
 
 
