@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 from pathlib import Path
 
 import numpy as np
@@ -235,3 +236,47 @@ def test_the_system_refuses_what_it_has_not(tmp_path: Path) -> None:
             module.run({"s": np.array([count])})
         assert refused.value.status == 5
     module.check({"s": np.array([4])})
+
+
+def shuffled(seed: int) -> tuple[str, list[str]]:
+    """A loop whose states go round: each next value is a state, an outer value, or computed from some. Its
+    text, and what it makes."""
+    rng = random.Random(seed)
+    count = rng.randrange(2, 6)
+    states = [f"s{seed}_{n}" for n in range(count)]
+    lines, nexts = [], []
+    for n in range(count):
+        one, other = rng.choice([*states, "x"]), rng.choice([*states, "x"])
+        kind = rng.choice(["state", "state", "outer", "sum", "negated"])
+        made = f"n{seed}_{n}"
+        if kind == "state":
+            lines.append(f"{made} = Identity ({one})")
+        elif kind == "outer":
+            lines.append(f"{made} = Identity (x)")
+        elif kind == "sum":
+            lines += [f"h{made} = Neg ({one})", f"{made} = Sub (h{made}, {other})"]
+        else:
+            lines.append(f"{made} = Neg ({one})")
+        nexts.append(made)
+    scanned = rng.choice([*states, *nexts, "x"])
+    formals = ", ".join(f"float[3] {s}" for s in states)
+    results = [f"r{seed}_{n}" for n in range(count)]
+    initial = ", ".join("xyz"[n % 3] for n in range(count))
+    text = f"""{", ".join([*results, f"rows{seed}"])} = Loop (m, , {initial})
+      <body = b{seed} (int64 i{seed}, bool go{seed}, {formals}) => (bool more{seed},
+        {", ".join(f"float[3] {n}" for n in nexts)}, float[3] row{seed}) {{
+        more{seed} = Identity (go{seed}) {" ".join(lines)} row{seed} = Identity ({scanned})
+      }}>"""
+    return text, [*(f"float[3] {r}" for r in results), f"float[k{seed}, 3] rows{seed}"]
+
+
+def test_states_go_round_in_every_way(tmp_path: Path) -> None:
+    parts = [shuffled(seed) for seed in range(14)]
+    outputs = ", ".join(output for _, made in parts for output in made)
+    body = "\n".join(text for text, _ in parts)
+    text = f"g (float[3] x, float[3] y, float[3] z, int64 m) => ({outputs}) {{\n{body}\n}}"
+    values = {
+        name: np.random.default_rng(n).normal(size=3).astype(np.float32) for n, name in enumerate("xyz")
+    }
+    module = SmallModule(text, tmp_path)
+    module.check(*({**values, "m": scalar(m)} for m in (1, 2, 5)))

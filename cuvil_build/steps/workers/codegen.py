@@ -21,7 +21,7 @@ from cuvil_build.codegen.checks import check_graph
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.codegen.module import WEIGHTS_FILE, emit_module, exports, units
 from cuvil_build.codegen.module_tables import calls_of
-from cuvil_build.codegen.plan import ModulePlan, TensorSpec
+from cuvil_build.codegen.plan import LocalSymbol, ModulePlan, TensorSpec
 from cuvil_build.errors import WeightsTooLarge
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
@@ -132,6 +132,7 @@ def _unique(rows: Sequence[Unit]) -> Iterable[Unit]:
 
 def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
     bounds = {d.name: [d.spec.minimum, d.spec.maximum] for d in graph.dims.values()}
+    bounds |= {symbol.name: _local_bounds(symbol) for symbol in plan.locals}
     return {
         "model": plan.name,
         "digest": plan.digest,
@@ -145,6 +146,13 @@ def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
         "kernels": [k.symbol for k in plan.kernels],
         "calls": _calls(plan),
     }
+
+
+def _local_bounds(symbol: LocalSymbol) -> list[int | None]:
+    """Of a dim that the run computes: as far as numbers tell."""
+    low, limit = symbol.low, symbol.limit
+    least = max(low.value, 0) if low is not None and low.is_static else 0
+    return [least, limit.value if limit is not None and limit.is_static else None]
 
 
 def _calls(plan: ModulePlan) -> dict[str, list[str]]:
