@@ -41,13 +41,13 @@ def _settled(model: ir.Model, rewrite: Rewriting | None, rewrites: list[Rewrite]
     """Everything has a type: where no branch can be chosen, what depends on it goes into both."""
     for _ in range(MAX_STEPS):
         try:
-            return _Search(model, rewrite).solve({})
+            return Search(model, rewrite).solve({})
         except RankFromData as found:
             rewrites.append(sink(model, found, Namer(model)))
     raise UnsupportedOperator(f"the branches of If differ in rank through more than {MAX_STEPS} nodes")
 
 
-class _Search:
+class Search:
     """Tries branches depth first until everything has a type."""
 
     def __init__(self, model: ir.Model, rewrite: Rewriting | None) -> None:
