@@ -147,6 +147,7 @@ class Reference:
         self.inputs = tuple(str(v.name) for v in graph.graph.inputs if v.name not in self._constants)
         self.outputs = tuple(str(v.name) for v in graph.graph.outputs)
         asked = [name for name in values if name not in {*self._constants, *self.inputs, *self.outputs}]
+        evaluator = evaluator or _has_ports_beyond_numpy(graph)
         self._engine = _open_evaluator(graph, asked) if evaluator else _open_engine(graph, asked, optimised)
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None) -> ReferenceResult:
@@ -320,6 +321,13 @@ def _open_evaluator(model: ir.Model, asked: Sequence[str]) -> _Engine:
         return _Evaluator(proto)
     except EVALUATOR_ERRORS as error:
         raise ReferenceFailed(f"onnx's evaluator refuses the graph ({_first_line(error)})") from error
+
+
+def _has_ports_beyond_numpy(model: ir.Model) -> bool:
+    """onnxruntime's Python side exchanges only arrays of numpy's own dtypes."""
+    ports = (*model.graph.inputs, *model.graph.outputs)
+    named = {v.dtype for v in ports} - {None, ir.DataType.UNDEFINED}
+    return any(dtype.numpy().isbuiltin != 1 for dtype in named if dtype is not None)
 
 
 def _goes_in_memory(tensor: ir.TensorProtocol) -> bool:

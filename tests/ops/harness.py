@@ -12,8 +12,9 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from cuvil_build.comparison import last_place
 from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
-from cuvil_build.cuir.dtypes import INT64
+from cuvil_build.cuir.dtypes import INT64, dtype_of_array, pack_bits, unpack_bits
 from cuvil_build.cuir.int_expr import Bounds, IntExpr
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.interpret import interpret
@@ -119,16 +120,16 @@ def lowered(
     for n, want in enumerate(wanted):
         found = known[f"y{n}"]
         assert tuple(d.evaluate(sizes) for d in found.shape) == want.shape, f"{case}: {found.shape}"
-        assert found.dtype.name == want.dtype.name, f"{case}: {found.dtype} is not {want.dtype}"
+        assert found.dtype.numpy == want.dtype, f"{case}: {found.dtype} is not {want.dtype}"
     return lower_case(node, known, len(wanted), inference.bounds), sizes
 
 
-POISON = {"f": np.nan, "i": -77, "u": 77, "b": True}
+POISON = {"float": np.nan, "int": -77, "uint": 77, "bool": True}
 
 
 def poisoned(buffer: Buffer, sizes: Mapping[str, int]) -> np.ndarray:
     shape = tuple(d.evaluate(sizes) for d in buffer.shape)
-    return np.full(shape, POISON[buffer.dtype.numpy.kind], dtype=buffer.dtype.numpy)
+    return np.full(shape, POISON[buffer.dtype.kind], dtype=buffer.dtype.numpy)
 
 
 def run_region(
@@ -145,11 +146,22 @@ def run_region(
 def input_arrays(region: LoweredRegion, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Operands and tables, by the region's names."""
     own = len(region.inputs) - len(region.tables)
-    memory = {b.name: np.asarray(arrays[b.name]) for b in region.inputs[:own]}
+    memory = {b.name: _in_memory(np.asarray(arrays[b.name])) for b in region.inputs[:own]}
     return memory | {b.name: table for b, table in zip(region.inputs[own:], region.tables)}
 
 
+def _in_memory(array: np.ndarray) -> np.ndarray:
+    """Elements of less than 8 bits share bytes."""
+    return pack_bits(array) if dtype_of_array(array).is_packed else array
+
+
 def compare(what: str, have: np.ndarray, want: np.ndarray, tolerance: float) -> None:
+    dtype = dtype_of_array(want)
+    if dtype.is_packed:
+        have = unpack_bits(have, dtype, want.size).reshape(want.shape)
+    if dtype.is_stored_only:
+        have, want = (np.asarray(a).astype(np.float32) for a in (have, want))
+        tolerance = max(tolerance, last_place(dtype.numpy) if dtype.is_float else 0.0)
     assert have.shape == want.shape, f"{what}: {have.shape} is not {want.shape}"
     if want.dtype.kind != "f":
         np.testing.assert_array_equal(have, want, err_msg=what)
@@ -209,8 +221,6 @@ def buffer_of(name: str, known: Known, role: str, order: tuple[int, ...] | None 
 
 
 def known_of(array: np.ndarray, shape: Sequence[IntExpr] | None = None, constant: bool = False) -> Known:
-    from cuvil_build.cuir.dtypes import dtype_of_array
-
     dims = tuple(shape or (IntExpr.of(n) for n in array.shape))
     return Known(dtype_of_array(array), dims, constant=array if constant else None)
 
