@@ -121,6 +121,8 @@ def _parse(path: Path, label: str) -> ModelProto:
         raise damaged(label, f"the name {broken!r} is no UTF-8 text", hint="it may be damaged")
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise damaged(label, "the file holds no graph", hint="it may be truncated, or no ONNX model")
+    if not proto.graph.output:
+        raise damaged(label, "the graph has no outputs")
     return proto
 
 
