@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from cuvil_build.cuir.dtypes import DTYPES
 
+from .compiled import check_compiled
 from .harness import Case, check, i64
 
 NARROW = ("float16", "bfloat16")
@@ -121,3 +124,10 @@ def test_every_dtype_is_moved(dtype: str) -> None:
 @pytest.mark.parametrize("case", [c for d in INTEGERS for c in integer_cases(d)], ids=str)
 def test_integers_of_every_width(case: Case) -> None:
     check(case)
+
+
+def test_compiled_kernels_of_every_dtype(tmp_path: Path) -> None:
+    chosen = [c for d in ("float16", "bfloat16", "float64") for c in float_cases(d)]
+    chosen += [c for d in ("float16", "int4", "uint2", "float4e2m1", "float8e5m2") for c in moving_cases(d)]
+    chosen += integer_cases("int16") + integer_cases("uint64")
+    check_compiled(chosen, tmp_path, tolerance=1e-5, free=False)
