@@ -36,6 +36,8 @@ from cuvil_build.ops.operator import Infer, Known, Operator
 from cuvil_build.ops.relations import Relations, condition_of, single_content
 
 MAX_CONTENTS = 256
+LONGEST_DIM = 120
+"""Characters of an expression that a dim may be, where data decides some of it."""
 BRANCHES = ("then_branch", "else_branch")
 
 
@@ -106,9 +108,13 @@ class Inference:
     """Values whose elements decide shapes, and are known only when the module runs."""
     measured: dict[ir.Node, tuple[MeasuredDim, ...]] = field(default_factory=dict)
     """Dims of results that the node's `measure` computes."""
+    defined: dict[ir.Node, tuple[tuple[str, IntExpr], ...]] = field(default_factory=dict)
+    """Names for long expressions in the dims of a node's results, in order."""
     loops: dict[ir.Node, LoopFacts] = field(default_factory=dict)
     bounds: dict[str, Bounds] = field(default_factory=dict)
     """Of every symbol, free and local."""
+    free: frozenset[str] = frozenset()
+    """The symbols that are read from shapes of inputs."""
     errors: list[CuvilError] = field(default_factory=list)
     """What a walk that was told to go on met."""
 
@@ -127,6 +133,10 @@ class Inference:
         names = [dim.name for dims in rows for dim in dims]
         names += [dim.name for facts in self.loops.values() for dim in facts.dims]
         return {name: self.bounds[name] for name in names}
+
+    def decided_symbols(self) -> frozenset[str]:
+        """Those that are no free dims of the inputs."""
+        return frozenset(self.bounds.keys() - self.free)
 
     def find_operand(self, value: ir.Value) -> Known | None:
         known, read = self.known.get(value), self.read.get(value)
@@ -241,7 +251,7 @@ class _Walk:
         self.choices = choices
         self.find = find
         self.rewrite = rewrite
-        self.result = Inference(bounds={name: dim.bounds for name, dim in dims.items()})
+        self.result = Inference(bounds={name: dim.bounds for name, dim in dims.items()}, free=frozenset(dims))
         self.limits = read_limits(model)
         self.formals: dict[ir.Value, ir.Value] = {}
         """Inputs of the function bodies that are being inferred, with what the call gives for them."""
@@ -301,9 +311,10 @@ class _Walk:
         else:
             outputs = self.operator(node, context)
         self.note(node, context)
+        self.result.defined.pop(node, None)
         for value, known in zip(node.outputs, outputs):
             if value.name and known is not None:
-                self.result.known[value] = self.tidy(known)
+                self.result.known[value] = self.named(node, value, self.tidy(known))
                 self.result.read.pop(value, None)
 
     def loop(self, node: ir.Node) -> Sequence[Known | None]:
@@ -432,6 +443,22 @@ class _Walk:
         self.result.bounds[found] = bounds[0], _least(bounds[1], self.limits.get(found))
         return found
 
+    def named(self, node: ir.Node, value: ir.Value, known: Known) -> Known:
+        """With symbols for dims that are long expressions over what data decides: products of such dims
+        (sizes in bytes, strides) would grow beyond measure."""
+        if self.callers or all(not self.is_long(dim) for dim in known.shape):
+            return known  # the dims of a function's results get their names where it is called
+        shape = list(known.shape)
+        for axis, dim in enumerate(shape):
+            if self.is_long(dim):
+                name = self.symbol(f"{value.name}_{axis}", self.relations.bounds(dim))
+                self.result.defined[node] = (*self.result.defined.get(node, ()), (name, dim))
+                shape[axis] = IntExpr.of(name)
+        return replace(known, shape=tuple(shape))
+
+    def is_long(self, dim: IntExpr) -> bool:
+        return len(str(dim)) > LONGEST_DIM and bool(dim.symbols() & self.result.decided_symbols())
+
     # Functions ------------------------------------------------------------------------------------
 
     def call(self, function: ir.Function, node: ir.Node, context: _Context) -> Sequence[Known | None]:
@@ -441,7 +468,7 @@ class _Walk:
                 f"{node.op_type} is called with {len(node.inputs)} of {len(function.inputs)} operands"
             )
         outer = self.result
-        inner = Inference(bounds=outer.bounds)
+        inner = Inference(bounds=outer.bounds, free=outer.free)
         formals: dict[ir.Value, ir.Value] = {}
         for formal, actual in zip(function.inputs, node.inputs):
             if actual is not None:

@@ -20,6 +20,7 @@ from cuvil_build.ops.lowered_graph import (
     AliasItem,
     Body,
     BranchItem,
+    DefineItem,
     GraphGuard,
     GraphValue,
     GuardItem,
@@ -107,8 +108,10 @@ class _Walk:
                 except CuvilError as error:
                     raise error.at(location_of(node)) from None
                 items += [item for value in node.outputs for item in self.readings(value)]
-            elif self.inference.guards.get(node):
-                items.append(GuardItem(self.guards(node)))
+            else:
+                if self.inference.guards.get(node):
+                    items.append(GuardItem(self.guards(node)))
+                items += self.definitions(node)
         for value in graph.outputs:
             self.value(value)
         return Body(tuple(items), tuple(_name(v) for v in graph.outputs))
@@ -125,6 +128,7 @@ class _Walk:
             yield from self.loop(node, place)
         else:
             yield from self.measure(node, place)
+            yield from self.definitions(node)
             yield self.alias(node) if self.is_alias(node) else self.region(node, place)
 
     def alias(self, node: ir.Node) -> AliasItem:
@@ -153,6 +157,14 @@ class _Walk:
     def measured(self, dim: MeasuredDim, element: int) -> Measured:
         self.symbol(dim.name, IntExpr.of(dim.low) if dim.low > LOWEST else None, dim.high)
         return Measured(dim.name, element, dim.low, dim.high, dim.what)
+
+    def definitions(self, node: ir.Node) -> Iterator[Item]:
+        values = self.inference.defined.get(node, ())
+        for name, value in values:
+            low = self.inference.bounds[name][0]
+            self.symbol(name, IntExpr.of(low) if low > LOWEST else None, value)
+        if values:
+            yield DefineItem(values)
 
     def readings(self, value: ir.Value) -> Iterator[Item]:
         """What is read of a value as soon as it is there."""

@@ -14,6 +14,7 @@ from cuvil_build.ops.lowered_graph import (
     AliasItem,
     Body,
     BranchItem,
+    DefineItem,
     GraphGuard,
     Item,
     LoopItem,
@@ -68,6 +69,9 @@ class GraphRun:
             self.branch(item)
         elif isinstance(item, MeasureItem):
             self.measure(item)
+        elif isinstance(item, DefineItem):
+            for symbol, value in item.values:
+                self.sizes[symbol] = self.number(value)
         elif isinstance(item, LoopItem):
             self.loop(item)
 

@@ -226,3 +226,33 @@ def test_scanned_elements_of_different_sizes_are_refused() -> None:
     )
     with pytest.raises(GuardFailed, match="differs from one iteration to the next"):
         run_graph(graph, {"x": np.arange(5, dtype=np.float32), "m": np.array(3)})
+
+
+def test_long_dims_get_names() -> None:
+    graph = check(
+        """g (float[4, 5, 6] x, int64[3] starts, int64[3] ends) => (float[n] y) <int64[1] all = {-1}> {
+  z = Slice (x, starts, ends)
+  y = Reshape (z, all)
+}""",
+        {
+            "x": np.arange(120, dtype=np.float32).reshape(4, 5, 6),
+            "starts": np.array([1, 0, -3]),
+            "ends": np.array([3, 99, -1]),
+        },
+    )
+    assert [str(d) for d in graph.values["z"].shape] == ["z_0", "z_1", "z_2"]
+
+
+def test_slice_along_axes_from_data() -> None:
+    graph = check(
+        """g (float[4, 5, 6] x, int64[3] starts, int64[3] ends, int64[3] axes) => (float[a, b, c] y) {
+  y = Slice (x, starts, ends, axes)
+}""",
+        {
+            "x": np.arange(120, dtype=np.float32).reshape(4, 5, 6),
+            "starts": np.array([1, 0, -3]),
+            "ends": np.array([3, 99, -1]),
+            "axes": np.array([1, 0, -1]),
+        },
+    )
+    assert str(graph.size_limit(graph.values["y"].nbytes)) == "480"
