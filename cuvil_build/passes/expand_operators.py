@@ -19,7 +19,7 @@ from cuvil_build.cuir.types import ir_dtype
 from cuvil_build.errors import InvalidModel, NotYet, UnsupportedOperator
 from cuvil_build.ops import catalog
 from cuvil_build.ops.expansion import Expansion
-from cuvil_build.ops.infer import Rewritable, UndecidedRank, attributes_of, check_call, infer_model
+from cuvil_build.ops.infer import Rewritable, attributes_of, check_call, infer_model
 from cuvil_build.ops.operator import Known
 from cuvil_build.ops.schema_body import call_body, has_body
 from cuvil_build.passes import specialise_if
@@ -35,11 +35,11 @@ def run(model: ir.Model) -> PassResult:
         return PassResult(model)
     expander = Expander(model)
     rewrites: tuple[Rewrite, ...] = ()
-    try:
-        infer_model(model, annotate=False, rewrite=expander)
-    except UndecidedRank:
-        # What follows the If has types only once a branch is taken.
+    if any(subgraphs_of(node) for graph in graphs_within(model.graph) for node in graph):
+        # What follows an If may have a type only once a branch is taken.
         rewrites = specialise_if.run(model, expander).rewrites
+    else:
+        infer_model(model, annotate=False, rewrite=expander)
     return PassResult(model, (*expander.rewrites, *rewrites))
 
 

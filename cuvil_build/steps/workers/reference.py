@@ -84,4 +84,4 @@ def _nudged(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if array.dtype.kind != "f":
         return array
     towards = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
-    return np.nextafter(array, towards)
+    return np.asarray(np.nextafter(array, towards))
