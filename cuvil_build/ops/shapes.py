@@ -13,6 +13,7 @@ from cuvil_build.ops.operator import InferContext, Known
 Shape = tuple[IntExpr, ...]
 
 FLOATS = ("bfloat16", "float16", "float32", "float64")
+FLOAT8S = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")
 INTS = tuple(name for name, d in DTYPES.items() if d.kind in ("int", "uint") and not d.is_stored_only)
 NUMBERS = FLOATS + INTS
 ANY = ("any",)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cuvil_build.cuir.dtypes import BOOL, DType
+from cuvil_build.cuir.dtypes import BOOL, FLOAT64, DType
 from cuvil_build.cuir.int_expr import IntExpr, maximum
 from cuvil_build.errors import UnsupportedAttribute, nearest
 from cuvil_build.kernel.builder import NestBuilder, View
@@ -15,7 +15,7 @@ from cuvil_build.ops import scalar
 from cuvil_build.ops.contents import elementwise, is_true, truth
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import add, call, div, exp, log, mul, select, sub
-from cuvil_build.ops.shapes import ANY, FLOATS, INTS, NUMBERS
+from cuvil_build.ops.shapes import ANY, FLOAT8S, FLOATS, INTS, NUMBERS
 
 Compute = Callable[..., Expr]
 
@@ -77,6 +77,9 @@ def _selu(x: Expr, alpha: float, gamma: float) -> Expr:
 
 
 def _shrink(x: Expr, bias: float, lambd: float) -> Expr:
+    """Of integers in double precision, whose attributes are floats all the same."""
+    if not x.dtype.is_float:
+        return scalar.cast(_shrink(scalar.cast(x, FLOAT64), bias, lambd), x.dtype)
     low = select(call("lt", x, -lambd), add(x, bias), 0.0)
     return select(call("gt", x, lambd), sub(x, bias), low)
 
@@ -156,8 +159,8 @@ OPS = (
     _row("HardSigmoid", _hard_sigmoid, FLOATS, {"alpha": 0.2, "beta": 0.5}),
     _row("HardSwish", _hard_swish, FLOATS),
     _row("Identity", lambda x: x, ANY, evaluate=elementwise(lambda ctx, x: x)),
-    _row("IsInf", _is_inf, FLOATS, {"detect_negative": 1, "detect_positive": 1}, result=BOOL),
-    _row("IsNaN", _named("isnan"), FLOATS, result=BOOL),
+    _row("IsInf", _is_inf, FLOATS + FLOAT8S, {"detect_negative": 1, "detect_positive": 1}, result=BOOL),
+    _row("IsNaN", _named("isnan"), FLOATS + FLOAT8S, result=BOOL),
     _row("LeakyRelu", _leaky_relu, FLOATS, {"alpha": 0.01}),
     _row("Log", _named("log"), FLOATS),
     _row("Mish", _mish, FLOATS),
@@ -167,7 +170,7 @@ OPS = (
     _row("Relu", lambda x: scalar.maximum(x, 0), NUMBERS),
     _row("Round", _named("rint"), FLOATS),
     _row("Selu", _selu, FLOATS, {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
-    _row("Shrink", _shrink, FLOATS, {"bias": 0.0, "lambd": 0.5}),
+    _row("Shrink", _shrink, NUMBERS, {"bias": 0.0, "lambd": 0.5}),
     _row("Sigmoid", _named("sigmoid"), FLOATS),
     _row("Sign", _named("sign"), NUMBERS),
     _row("Sin", _named("sin"), FLOATS),

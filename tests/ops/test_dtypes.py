@@ -40,7 +40,8 @@ def numbers(dtype: str, *shape: int, seed: int = 0, low: float = -2.0, high: flo
 
 
 FIXED = ((0, 1), (1, 0), (1, 1), (1, 2), (1, 3))
-UNARY = "Abs Ceil Cos Cosh Erf Exp Floor Log Neg Reciprocal Relu Round Sigmoid Sign Sin Sinh Sqrt Tan Tanh".split()
+UNARY = "Abs Ceil Cos Erf Exp Floor Log Neg Reciprocal Relu Round Sigmoid Sign Sin Sqrt Tan Tanh".split()
+UNARY += ["Cosh", "Sinh"]
 INSIDE = "Acos Asin Asinh Atan Atanh".split()
 BINARY = "Add Sub Mul Div Max Min Pow Equal Less GreaterOrEqual".split()
 
@@ -119,6 +120,20 @@ def test_floats_of_every_width(case: Case) -> None:
 def test_every_dtype_is_moved(dtype: str) -> None:
     for case in moving_cases(dtype):
         check(case)
+
+
+def test_predicates_of_small_floats() -> None:
+    for name in ("float8e4m3fn", "float8e5m2", "float8e5m2fnuz"):
+        with np.errstate(all="ignore"):
+            x = np.array([1.0, np.nan, np.inf, -np.inf, 0.0], np.float32).astype(DTYPES[name].numpy)
+        check(Case("IsNaN", [x]))
+        check(Case("IsInf", [x]))
+
+
+def test_shrink_of_integers() -> None:
+    for name in ("int8", "uint16", "int64"):
+        x = np.arange(0 if name[0] == "u" else -4, 5).astype(name)
+        check(Case("Shrink", [x], {"bias": 1.5, "lambd": 1.5}))
 
 
 @pytest.mark.parametrize("case", [c for d in INTEGERS for c in integer_cases(d)], ids=str)
