@@ -58,9 +58,10 @@ def test_operators_of_both_branches_of_an_if_are_expanded() -> None:
 
 
 def test_what_follows_branches_of_different_rank_is_expanded() -> None:
-    text = """agraph (float[2,3,8] x, float[3,8] z) => (y) <int64[1] first = {0}, int64 one = {1}, int64 zero = {0}> {
+    text = """agraph (float[2,3,8] x) => (y) <int64[1] first = {0}, int64 one = {1}, int64 zero = {0}> {
         s = Shape(x)  n = Gather(s, zero)  c = Equal(n, one)
-        v = If(c) <then_branch = a () => (t) { t = Squeeze(x, first) }, else_branch = b () => (e) { e = Neg(x) }>
+        v = If(c) <then_branch = a () => (t) { t = Squeeze(x, first) },
+                   else_branch = b () => (e) { e = Neg(x) }>
         y = com.microsoft.QuickGelu(v) }"""
     model = expanded(text)
     assert not any(n.domain == "com.microsoft" for n in all_nodes(model))
