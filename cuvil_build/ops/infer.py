@@ -36,7 +36,7 @@ from cuvil_build.ops.operator import Infer, Known, Operator
 from cuvil_build.ops.relations import Relations, condition_of, single_content
 
 MAX_CONTENTS = 256
-LONGEST_DIM = 120
+LONGEST_DIM = 100
 """Characters of an expression that a dim may be, where data decides some of it."""
 BRANCHES = ("then_branch", "else_branch")
 
