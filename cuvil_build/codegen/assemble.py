@@ -29,7 +29,7 @@ from cuvil_build.codegen.plan import (
     TensorSpec,
 )
 from cuvil_build.cuir.dtypes import DTYPES, pack_bits
-from cuvil_build.cuir.int_expr import IntExpr, product
+from cuvil_build.cuir.int_expr import ZERO, IntExpr, product
 from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.errors import Internal, NotYet
 from cuvil_build.kernel.expr import Buffer
@@ -347,6 +347,8 @@ class _Assembler:
     def loop(self, item: LoopItem) -> Iterable[Instruction]:
         yield from self.set_dims(item, {d.symbol: d.initial for d in item.dims})
         yield from self.moves(f"{item.name}/first")
+        for result in item.scanned:
+            yield from self.room(result, ZERO)  # also where no iteration runs
         again, outputs = item.body.outputs[0], item.body.outputs[1:]
         after: list[Instruction] = []
         for result, element in zip(item.scanned, outputs[len(item.states) :], strict=True):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cuvil
 from cuvil_build.reference import run_reference
 from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed
 from tests.codegen import module_plans as plans
@@ -236,6 +237,15 @@ def test_the_system_refuses_what_it_has_not(tmp_path: Path) -> None:
             module.run({"s": np.array([count])})
         assert refused.value.status == 5
     module.check({"s": np.array([4])})
+
+
+def test_no_iteration_gives_results_without_elements(tmp_path: Path) -> None:
+    build_for(target("x86_64"), SUM, tmp_path)
+    with cuvil.load(tmp_path) as module:
+        for trips in (0, 2, 0):
+            total, steps = module(floats(3), scalar(trips), scalar(True))
+            assert steps.shape == (trips, 3)
+            np.testing.assert_array_equal(total, floats(3) + max(trips - 1, 0))
 
 
 def shuffled(seed: int) -> tuple[str, list[str]]:
