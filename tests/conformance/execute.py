@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,14 @@ from tests.conformance.similar import difference
 
 def run_module(folder: Path) -> dict[str, Any]:
     """All data sets of one module, twice each: a run must not depend on the one before."""
+    try:
+        return _run(folder)
+    except Exception as error:  # of the loader itself: what it raises for a user's mistake is caught below
+        text = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+        return {"status": "crash", "stage": "run", "error": text}
+
+
+def _run(folder: Path) -> dict[str, Any]:
     data = pickle.loads((folder / "data.pickle").read_bytes())
     try:
         module = cuvil.load(folder)

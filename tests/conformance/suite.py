@@ -58,6 +58,10 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @staticmethod
+    def from_json(row: dict[str, Any]) -> Result:
+        return Result(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -201,4 +205,4 @@ def _ending(prepared: Outcome, built: str | None, run: Outcome | None) -> tuple[
         lines = [line for line in run.error.splitlines() if "ERROR:" in line or "runtime error:" in line]
         return run.end, "run", (lines or run.error.splitlines())[0], run.error
     error = str(run.data["error"])
-    return run.data["status"], run.data["stage"], error[:200], error
+    return run.data["status"], run.data["stage"], error.partition("\n")[0][:200], error
