@@ -404,6 +404,9 @@ class _Assembler:
     def scan(self, item: LoopItem, result: str, element: str) -> Iterable[Instruction]:
         nbytes = self.graph.values[element].nbytes
         iteration = IntExpr.of(item.iteration)
+        limit = self.graph.limits.get(item.count)
+        if limit is not None and limit != item.trips:
+            yield Guard(iteration + 1, limit, "<=", f"loop '{item.name}': the number of iterations")
         yield from self.room(result, (iteration + 1) * nbytes, keep=True)
         yield Copy(self.value_buffer(element), self.value_buffer(result), nbytes, iteration * nbytes)
 

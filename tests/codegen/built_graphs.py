@@ -18,7 +18,7 @@ from cuvil_build.codegen.assemble import ModuleNames, WeightBlock, WeightPool, a
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.codegen.module import exports, units
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
-from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
+from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims, write_limits
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
 from cuvil_build.ops.infer import infer_model
@@ -43,7 +43,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def lowered(text: str, largest: Mapping[str, int] | None = None) -> tuple[ModelProto, LoweredGraph]:
-    """A model in ONNX's textual syntax; `largest` bounds some of its dims."""
+    """A model in ONNX's textual syntax; `largest` bounds some of its dims, also those that data decides."""
     proto = parser.parse_model(HEAD + text)
     model = ir.from_proto(proto)
     dims: dict[str, FreeDim] = {}
@@ -54,6 +54,7 @@ def lowered(text: str, largest: Mapping[str, int] | None = None) -> tuple[ModelP
                 spec = DimSpec(0, (largest or {}).get(name))
                 dims.setdefault(name, FreeDim(name, spec, (value.name or "", axis)))
     write_dims(model, dims)
+    write_limits(model, {name: most for name, most in (largest or {}).items() if name not in dims})
     return proto, lower_graph(model, infer_model(model), lambda value, rank: tuple(range(rank)))
 
 

@@ -239,6 +239,21 @@ def test_the_system_refuses_what_it_has_not(tmp_path: Path) -> None:
     module.check({"s": np.array([4])})
 
 
+def test_what_the_user_bounds_has_memory_before_and_is_refused_above(tmp_path: Path) -> None:
+    module = SmallModule(UNTIL, tmp_path, {"n": 10, "y_state0_0": 30})
+    assert module.plan.arena_max is not None
+    assert module.api.output_bytes(module.context, 0) == 120
+    fits = {"x": np.ones(10, np.float32), "least": np.array([25], np.float32)}
+    module.check(fits)
+    mine = np.zeros(30, np.float32)
+    given = [dl(fits["x"]), dl(fits["least"])]
+    module.api.ran(module.context, given, [dl(mine), plans._DLTensor(), plans._DLTensor()])
+    assert mine.tolist() == [1] * 30
+    with pytest.raises(Refused, match="'y_state0_0': is 40, allowed: at most 30"):
+        module.run({"x": np.ones(10, np.float32), "least": np.array([35], np.float32)})
+    module.check(fits)
+
+
 def test_no_iteration_gives_results_without_elements(tmp_path: Path) -> None:
     build_for(target("x86_64"), SUM, tmp_path)
     with cuvil.load(tmp_path) as module:
