@@ -16,6 +16,9 @@ from cuvil_build.ops.scalar import add, call, cast, div, mul, select, sub
 from cuvil_build.ops.shapes import require_attribute
 from cuvil_build.ops.sorting import merge_sort
 
+AT_ONCE = 32
+"""Boxes that are compared before the first look at what came out."""
+
 
 def infer(
     ctx: InferContext,
@@ -98,50 +101,55 @@ def _select(build: NestBuilder, operands: tuple[View | None, ...], is_centered: 
         merge_sort(r, order, spare, symbol(total), is_after)
         limit = r.let(0 if most is None else call("min", _only(most, INT64), number(room)), "limit")
         threshold = r.let(0.0 if overlap is None else _only(overlap, FLOAT32), "threshold", FLOAT32)
+        sides = tuple(r.temp(FLOAT32, room) for _ in range(5))
         found, rank = r.let(0, "found"), r.let(0, "rank")
         with r.repeat(call("and", call("lt", rank, total), call("lt", found, limit))):
-            mine_at = r.let(load(order, rank), "box")
-            mine = _Box(r, boxes, r.point[0], mine_at, is_centered)
+            box = r.let(load(order, rank), "box")
+            mine = _sides(r, boxes, r.point[0], box, is_centered)
             is_covered, other = r.let(Const(False, BOOL), "covered"), r.let(0, "other")
             with r.repeat(call("and", call("lt", other, found), call("not", is_covered))):
-                better = r.let(load(kept.boxes, *r.point, other), "better")
-                its = _Box(r, boxes, r.point[0], better, is_centered)
-                r.set(is_covered, mine.covers(r, its, threshold))
-                r.increase(other)
+                # without a way out in between, so that compilers make vectors of it
+                stop = r.let(call("min", add(other, AT_ONCE), found), "stop")
+                with r.loop(stop, start=other) as k:
+                    its = tuple(r.let(load(side, k), "its") for side in sides)
+                    covers = r.let(_covers(r, mine, its, threshold), "covers")
+                    r.set(is_covered, call("or", is_covered, covers))
+                r.set(other, stop)
             with r.when(call("not", is_covered)):
-                r.store(kept.boxes, (*r.point, found), mine_at)
+                r.store(kept.boxes, (*r.point, found), box)
+                for side, value in zip(sides, mine):
+                    r.store(side, (found,), value)
                 r.increase(found)
             r.increase(rank)
         r.store(kept.counts, r.point, found)
     return kept
 
 
-class _Box:
-    """Variables for the sides of a box and its area."""
+Sides = tuple[Local, ...]
+"""Top, left, bottom and right of a box, and its area."""
 
-    def __init__(self, r: RoutineWriter, boxes: View, batch: IntExpr, box: Local, is_centered: int) -> None:
-        one, two, three, four = (
-            r.let(boxes.at((batch, symbol(box), IntExpr.of(k))), "side") for k in range(4)
-        )
-        if is_centered:
-            width, height = r.let(div(three, 2.0), "half"), r.let(div(four, 2.0), "half")
-            sides = sub(two, height), sub(one, width), add(two, height), add(one, width)
-        else:
-            sides = _least(one, three), _least(two, four), _most(one, three), _most(two, four)
-        self.top, self.left, self.bottom, self.right = (r.let(side, "edge") for side in sides)
-        self.area = r.let(mul(sub(self.right, self.left), sub(self.bottom, self.top)), "area")
 
-    def covers(self, r: RoutineWriter, other: _Box, threshold: Expr) -> Expr:
-        """Whether the common part is more than `threshold` of the union."""
-        width = sub(_least(self.right, other.right), _most(self.left, other.left))
-        height = sub(_least(self.bottom, other.bottom), _most(self.top, other.top))
-        width, height = r.let(width, "width"), r.let(height, "height")
-        common = r.let(mul(width, height), "common")
-        union = r.let(sub(add(self.area, other.area), common), "union")
-        truth = call("gt", div(common, union), threshold)
-        for part in (width, height, common, self.area, other.area, union):
-            truth = call("and", truth, call("gt", part, 0.0))
-        return truth
+def _sides(r: RoutineWriter, boxes: View, batch: IntExpr, box: Local, is_centered: int) -> Sides:
+    one, two, three, four = (r.let(boxes.at((batch, symbol(box), IntExpr.of(k))), "side") for k in range(4))
+    if is_centered:
+        width, height = r.let(div(three, 2.0), "half"), r.let(div(four, 2.0), "half")
+        ends = sub(two, height), sub(one, width), add(two, height), add(one, width)
+    else:
+        ends = _least(one, three), _least(two, four), _most(one, three), _most(two, four)
+    top, left, bottom, right = (r.let(end, "edge") for end in ends)
+    return top, left, bottom, right, r.let(mul(sub(right, left), sub(bottom, top)), "area")
+
+
+def _covers(r: RoutineWriter, box: Sides, other: Sides, threshold: Expr) -> Expr:
+    """Whether the common part is more than `threshold` of the union."""
+    width = r.let(sub(_least(box[3], other[3]), _most(box[1], other[1])), "width")
+    height = r.let(sub(_least(box[2], other[2]), _most(box[0], other[0])), "height")
+    common = r.let(mul(width, height), "common")
+    union = r.let(sub(add(box[4], other[4]), common), "union")
+    truth = call("gt", div(common, union), threshold)
+    for part in (width, height, common, box[4], other[4], union):
+        truth = call("and", truth, call("gt", part, 0.0))
+    return truth
 
 
 def _least(a: Expr, b: Expr) -> Expr:
