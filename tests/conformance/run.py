@@ -23,6 +23,8 @@ from tests.conformance.report import (
 )
 from tests.conformance.suite import STATUSES, Result, Settings, run_cases
 
+RESULTS = "results.json"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.run", description=__doc__)
@@ -38,17 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--sanitize", action="store_true", help="gcc, address and undefined-behaviour sanitizers"
     )
     parser.add_argument(
+        "--failed", action="store_true", help="what did not pass in the output folder's results"
+    )
+    parser.add_argument(
         "--update", action="store_true", help="write the report and the list of expected names"
     )
     options = parser.parse_args(arguments)
+    out: Path = options.out.absolute()
+    known = _read(out / RESULTS)
     cases = select(load_cases(), options.only, options.category)
+    if options.failed:
+        cases = [c for c in cases if c.name not in known or known[c.name].status not in ("pass", "excluded")]
     if not cases:
         print("no test has such a name", file=sys.stderr)
         return 2
-    if options.update and len(cases) < len(load_cases()):
-        print("--update needs all tests", file=sys.stderr)
-        return 2
-    out: Path = options.out.absolute()
     began = time.monotonic()
 
     def log(text: str) -> None:
@@ -58,11 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = Settings(
         out / "modules", cache, options.jobs, options.target, sanitize=options.sanitize, log=log
     )
-    results = run_cases(cases, settings)
+    known |= {r.name: r for r in run_cases(cases, settings)}
     log("done")
-    (out / "results.json").write_text(json.dumps([r.to_json() for r in results], indent=1) + "\n")
+    results = [known[c.name] for c in load_cases() if c.name in known]
+    (out / RESULTS).write_text(json.dumps([r.to_json() for r in results], indent=1) + "\n")
     (out / "summary.txt").write_text(summary(results))
     print(totals(results))
+    if options.update and len(results) < len(load_cases()):
+        print("--update needs results of all tests", file=sys.stderr)
+        return 2
     if options.update:
         EXPECTED.write_text("".join(f"{r.name}\n" for r in results if r.status == "pass"))
         REPORT.write_text(report(results))
@@ -71,6 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in lost:
         print(f"no longer passes: {name}")
     return 1 if lost else 0
+
+
+def _read(path: Path) -> dict[str, Result]:
+    """Results of earlier runs into the same folder."""
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return {row["name"]: Result.from_json(row) for row in rows}
 
 
 def select(cases: Sequence[Case], patterns: Sequence[str], categories: Sequence[str]) -> list[Case]:

@@ -60,7 +60,8 @@ class Result:
 
     @staticmethod
     def from_json(row: dict[str, Any]) -> Result:
-        return Result(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        return Result(**fields)
 
 
 @dataclass(frozen=True, slots=True)
