@@ -63,3 +63,12 @@ def test_matches_onnxruntime(case: Case) -> None:
     assert found.dtype == want.dtype and found.shape == want.shape
     gap = np.abs(found.astype(np.float64) - want.astype(np.float64))
     assert gap.max() <= 1 and (gap > 0).mean() <= 0.1, gap.max()
+
+
+def test_a_mean_of_some_axes() -> None:
+    """This onnxruntime has no kernel for it."""
+    case = Case("QLinearReduceMean", [IMAGE, S, ZA, S, ZY], {"axes": [2, 3], "keepdims": 0}, domain=M)
+    mean = (IMAGE.astype(np.float32) - ZA).mean((2, 3))
+    feeds = {f"x{n}": a for n, a in enumerate(case.inputs) if a is not None}
+    found = run_reference(expanded(case), feeds).outputs["y0"]
+    np.testing.assert_array_equal(found, np.clip(np.rint(mean) + ZY, 0, 255).astype(np.uint8))

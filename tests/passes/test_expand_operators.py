@@ -120,10 +120,9 @@ def test_a_hundred_expansions_among_two_thousand_nodes_are_made_in_one_walk(tmp_
     """A walk of the whole model for each of them would take minutes."""
     nodes, last = [], "x"
     for n in range(100):
-        nodes.append(
-            helper.make_node("SkipLayerNormalization", [last, "x", "g"], [f"s{n}"], domain="com.microsoft")
-        )
+        operands = [last, "x", "g"]
         last = f"s{n}"
+        nodes.append(helper.make_node("SkipLayerNormalization", operands, [last], domain="com.microsoft"))
         for k in range(19):
             nodes.append(helper.make_node("Tanh", [last], [f"t{n}_{k}"]))
             last = f"t{n}_{k}"
