@@ -7,10 +7,11 @@ from functools import reduce
 from typing import Any
 
 from cuvil_build.cuir.dtypes import BOOL, FLOAT64, DType
-from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum, minimum
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, maximum, minimum
 from cuvil_build.errors import InvalidModel
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.kernel.expr import Expr
+from cuvil_build.ops.batch_normalization import per_channel
 from cuvil_build.ops.contents import elementwise, is_less, is_true, quotient, truth
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import call, div, mul
@@ -94,7 +95,22 @@ _POWERS: dict[float, Callable[[Expr], Expr]] = {
 }
 
 
+def _infer_prelu(ctx: InferContext, x: Known, slope: Known) -> Known:
+    shape = x.shape if _is_per_channel(x, slope) else broadcast(ctx, [x.shape, slope.shape])
+    return Known(same_dtype(x, slope), shape)
+
+
+def _is_per_channel(x: Known | View, slope: Known | View) -> bool:
+    """Opsets before 7 have one number for each channel, which the version converter leaves as it is: told by
+    a size that fits the channels and not the last axis."""
+    if len(slope.shape) != 1 or len(x.shape) < 3 or slope.shape[0] == ONE:
+        return False
+    return slope.shape[0] == x.shape[1] != x.shape[-1]
+
+
 def _lower_prelu(build: NestBuilder, x: View, slope: View) -> View:
+    if _is_per_channel(x, slope):
+        slope = per_channel(slope, x)
     return build.map(lambda e, s: call("select", call("lt", e, 0), mul(e, s), e), x, slope)
 
 
@@ -163,7 +179,7 @@ OPS = (
     _row("Mul", "mul", NUMBERS, evaluate=elementwise(lambda ctx, a, b: a * b)),
     _row("Or", "or", LOGICAL, BOOL, elementwise(_either)),
     Operator("Pow", _infer_pow, _lower_pow, dtypes=NUMBERS, evaluate=elementwise(_power)),
-    Operator("PRelu", _infer(None), _lower_prelu, dtypes=NUMBERS),
+    Operator("PRelu", _infer_prelu, _lower_prelu, dtypes=NUMBERS),
     _row("Sub", "sub", NUMBERS, evaluate=elementwise(lambda ctx, a, b: a - b)),
     _variadic("Sum", "add", NUMBERS),
     _row("Xor", "xor", LOGICAL, BOOL, elementwise(_differ)),
