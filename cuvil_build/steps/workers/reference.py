@@ -59,8 +59,8 @@ def _model_tolerance(model: ir.Model, found: Sequence[tuple[GoldenCase, Yardstic
 
     Where activations are quantized by their own range, the last bit of a sum can tip a value into the next
     integer. How much that matters to the model show two runs of the reference that sum in different order,
-    and runs on inputs that are one unit in the last place away. Where outputs are narrow floats, the reference
-    rounds after every node, and kernels do where they store.
+    and runs on inputs that are one unit in the last place away. Where outputs are narrow floats, the
+    reference rounds after every node, kernels round where they store.
     """
     narrow = max(last_place(array.dtype) for _, y in found for array in y.outputs.values())
     tolerance = max(TOLERANCE.relative_to_max, min(narrow * ROUNDINGS, LARGEST))
