@@ -10,6 +10,7 @@ from cuvil_build.errors import NotYet, ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Expr, Load
 from cuvil_build.kernel.view import integer, reindex
+from cuvil_build.ops.choices import from_end
 from cuvil_build.ops.contents import Contents
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import add, call, cast, select
@@ -27,7 +28,7 @@ def lower(build: NestBuilder, data: View, indices: View, *, axis: int = 0) -> Vi
     shape = build.results[0][1]
     single = _single(indices)
     if single is not None:
-        position = single + data.shape[along] if (build.low(single) or 0) < 0 else single
+        position = from_end(single, data.shape[along], build.low)
         return reindex(data, shape, lambda index: (*index[:along], position, *index[after:]))
     source = build.materialise(data)
     assert source.buffer is not None

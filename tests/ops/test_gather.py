@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from .harness import Case, check, f32, i64
+from .symbolic import check_symbolic
 
 DATA = f32(4, 5, 3)
 
@@ -28,3 +29,8 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_matches_onnxruntime(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("position", (2, -1))
+def test_one_position_that_data_decides(position: int) -> None:
+    check_symbolic(Case("Gather", [DATA, np.array(position)], {"axis": 1}), [1])
