@@ -36,7 +36,17 @@ class Maybe:
     element: ir.Value | Listed | None = None
 
 
-Container = Listed | Maybe
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A sequence of as many parts of a tensor as there are; the last one may be shorter."""
+
+    whole: ir.Value
+    axis: int
+    size: ir.Value
+    """Of a part, along the axis: an integer scalar."""
+
+
+Container = Listed | Maybe | Parts
 
 
 def has_containers(model: ir.Model) -> bool:
@@ -75,6 +85,8 @@ def values_of(container: Container) -> list[ir.Value]:
     """The tensors of a container, in the order of `_paired`."""
     if isinstance(container, Listed):
         return [*container.first, *([] if container.rows is None else [container.rows])]
+    if isinstance(container, Parts):
+        return []
     element = container.element
     return [] if element is None else [element] if isinstance(element, ir.Value) else values_of(element)
 
@@ -110,6 +122,8 @@ def refilled(container: Container, values: Iterator[ir.Value]) -> Container:
     if isinstance(container, Listed):
         first = tuple(next(values) for _ in container.first)
         return Listed(first, None if container.rows is None else next(values))
+    if isinstance(container, Parts):
+        return container
     if isinstance(container.element, Listed):
         inner = refilled(container.element, values)
         assert isinstance(inner, Listed)

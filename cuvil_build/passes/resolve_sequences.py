@@ -7,10 +7,9 @@ sequence. One walk infers and rewrites, because sizes and positions are results 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.cuir.dtypes import BOOL, INT64
@@ -21,14 +20,12 @@ from cuvil_build.errors import InvalidModel, NotYet
 from cuvil_build.ops.expansion import Expansion
 from cuvil_build.ops.infer import BRANCHES, Rewritable, UndecidedRank, infer_model
 from cuvil_build.ops.operator import Known
-from cuvil_build.ops.shapes import normal_axis
 from cuvil_build.passes import specialise_if
 from cuvil_build.passes.containers import (
     MAKERS,
     OPERATORS,
     Container,
     Listed,
-    Maybe,
     find_containers,
     has_containers,
     paired,
@@ -39,9 +36,7 @@ from cuvil_build.passes.containers import (
 from cuvil_build.passes.expand_operators import Expander
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import can_replace, replace_value
-
-MAX_ELEMENTS = 1024
-"""Of a sequence whose elements are values of the graph."""
+from cuvil_build.passes.sequence_operators import SequenceOperators, present
 
 
 def run(model: ir.Model) -> PassResult:
@@ -67,6 +62,7 @@ class Resolver:
         self.namer: Namer = self.expander.namer
         self.containers = find_containers(model)
         self.contents: dict[ir.Value, Container] = {}
+        self.operators = SequenceOperators(self.contents)
         self.done: dict[ir.Node, None] = {}
         """Nodes whose results are containers that `contents` knows: they go when all is done."""
         self.rewrites: list[Rewrite] = []
@@ -105,7 +101,7 @@ class Resolver:
         build = self._build(node, walk)
         if node.op_type == "SequenceMap":
             return self._map(node, build, walk)
-        made = _OPERATORS[node.op_type](self, node, build)
+        made = self.operators.made_by(node, build)
         if not isinstance(made, ir.Value):
             return self._note(node, made)
         if node.op_type in MAKERS:
@@ -135,13 +131,6 @@ class Resolver:
         self.rewrites.append(Rewrite(f"resolves {node.op_type}", (node.name or "",)))
         return made
 
-    def listed(self, node: ir.Node, index: int = 0) -> Listed:
-        value = node.inputs[index] if index < len(node.inputs) else None
-        found = None if value is None else self.contents.get(value)
-        if not isinstance(found, Listed):
-            raise InvalidModel(f"operand {index} of {node.op_type} is no sequence")
-        return found
-
     # Bodies --------------------------------------------------------------------------------------
 
     def _map(self, node: ir.Node, build: Expansion, walk: Rewritable) -> Sequence[ir.Value]:
@@ -153,7 +142,7 @@ class Resolver:
                 raise InvalidModel("an operand of SequenceMap is absent")
             held = self.contents.get(value)
             given.append(held if isinstance(held, Listed) else value)
-        first = self.listed(node)
+        first = self.operators.listed(node)
         if any(isinstance(g, Listed) and g.rows is not None for g in given):
             raise NotYet("SequenceMap over a sequence whose length is not known when the model is built")
         results: list[list[ir.Value]] = [[] for _ in node.outputs]
@@ -179,7 +168,7 @@ class Resolver:
             self._rename(inner)
             build.place(inner)
             walk.node(inner)
-        results = [_present(anchor.inputs[0]) for anchor in anchors]
+        results = [present(anchor.inputs[0]) for anchor in anchors]
         for anchor in anchors:
             anchor.replace_input_with(0, None)
         if self.containers.intersection(results):
@@ -288,7 +277,7 @@ class Resolver:
         grown = [n for n in held if isinstance(ways[n], ir.Node)]
         for n in held:
             if n not in fixed:
-                formals[2 + n].replace_all_uses_with(_present(states[n]))
+                formals[2 + n].replace_all_uses_with(present(states[n]))
         rows = [self._row(ways[n], body) for n in grown]
         fresh = {n: self._formals(body, formals[2 + n], held[n], build) for n in fixed}
         body.inputs[:] = [
@@ -296,7 +285,7 @@ class Resolver:
             *(formals[2 + n] for n in kept),
             *(v for n in fixed for v in fresh[n]),
         ]
-        initial = [*(_present(states[n]) for n in kept), *(v for n in fixed for v in values_of(held[n]))]
+        initial = [*(present(states[n]) for n in kept), *(v for n in fixed for v in values_of(held[n]))]
         body.outputs[:] = [results[0]]
         within = {n: refilled(held[n], iter(fresh[n])) for n in fixed}
         carried = self._fixed(body, initial, [(within[n], results[1 + n]) for n in fixed], walk)
@@ -373,171 +362,11 @@ class Resolver:
 
     def _row(self, insert: ir.Node | str, body: ir.Graph) -> ir.Value:
         assert isinstance(insert, ir.Node)
-        value = _present(insert.inputs[1])
+        value = present(insert.inputs[1])
         if value in self.containers:
             raise NotYet("a sequence of sequences")
         self._note(insert, Listed())
         return value
-
-    # Elements ------------------------------------------------------------------------------------
-
-    def construct(self, node: ir.Node, build: Expansion) -> Container:
-        return _limited(tuple(_present(v) for v in node.inputs))
-
-    def empty(self, node: ir.Node, build: Expansion) -> Container:
-        return Listed()
-
-    def insert(self, node: ir.Node, build: Expansion) -> Container:
-        held, value = self.listed(node), _present(node.inputs[1])
-        position = _operand(node, 2)
-        if held.rows is not None:
-            raise NotYet("SequenceInsert into a sequence whose length is not known when the model is built")
-        count = len(held.first)
-        at = count if position is None else _number(build, position, "the position of SequenceInsert")
-        if not -count <= at <= count:
-            raise InvalidModel(f"position {at} of SequenceInsert in a sequence of {count}")
-        at += count if at < 0 else 0
-        return _limited((*held.first[:at], value, *held.first[at:]))
-
-    def erase(self, node: ir.Node, build: Expansion) -> Container:
-        held, position = self.listed(node), _operand(node, 1)
-        if held.rows is not None:
-            raise NotYet("SequenceErase in a sequence whose length is not known when the model is built")
-        at = -1 if position is None else _number(build, position, "the position of SequenceErase")
-        at = _within(at, len(held.first), node)
-        return Listed((*held.first[:at], *held.first[at + 1 :]))
-
-    def at(self, node: ir.Node, build: Expansion) -> ir.Value:
-        held, position = self.listed(node), _present(node.inputs[1])
-        number = _known_number(build, position)
-        if number is not None and held.rows is None:
-            return held.first[_within(number, len(held.first), node)]
-        if number is not None and 0 <= number < len(held.first):
-            return held.first[number]
-        if not held.first and held.rows is None:
-            raise InvalidModel(f"{node.op_type} of an empty sequence")
-        if build.rank(position):
-            position = build.op("Reshape", position, build.constant(np.array([], np.int64)))
-        return build.op("Gather", self._stacked(held, build), position, axis=0)
-
-    def _stacked(self, held: Listed, build: Expansion) -> ir.Value:
-        """One tensor with an element in each row."""
-        known = [build.known(v) for v in held.first]
-        if len({(k.dtype, k.shape) for k in known}) > 1:
-            raise NotYet("an element, at a position that data decides, of tensors with different shapes")
-        pieces = [build.unsqueeze(v, 0) for v in held.first]
-        return build.concat([*pieces, held.rows] if held.rows is not None else pieces, 0)
-
-    def length(self, node: ir.Node, build: Expansion) -> ir.Value:
-        held = self.listed(node)
-        count = build.scalar(len(held.first), INT64)
-        if held.rows is None:
-            return count
-        return build.add(build.squeeze(build.dim(held.rows, 0), 0), count)
-
-    def split(self, node: ir.Node, build: Expansion) -> Container:
-        value, sizes = _present(node.inputs[0]), _operand(node, 1)
-        axis = normal_axis(_attribute(node, "axis", 0), build.rank(value))
-        if sizes is None:
-            return self._single(value, axis, bool(_attribute(node, "keepdims", 1)), build)
-        if build.rank(sizes) == 1:
-            count = build.known(sizes).shape[0]
-            if not count.is_static:
-                raise NotYet(f"SplitToSequence into {count} parts; their number must be known")
-            if count.value == 0:
-                return Listed()
-            operand: ir.Value | list[int] = sizes
-            if build.dtype(sizes) != INT64:
-                operand = build.cast(sizes, INT64)
-            return _limited(tuple(build.ops("Split", value, operand, axis=axis, outputs=count.value)))
-        each = _number(build, sizes, "the size of the parts of SplitToSequence")
-        extent = build.known(value).shape[axis]
-        if each < 1:
-            raise InvalidModel(f"SplitToSequence into parts of {each}")
-        if not extent.is_static:
-            raise NotYet(f"SplitToSequence of {extent} elements into parts of {each}; fix that dim")
-        whole, rest = divmod(extent.value, each)
-        parts = [each] * whole + [rest] * (rest > 0)
-        return _limited(tuple(build.split(value, parts, axis))) if parts else Listed()
-
-    def _single(self, value: ir.Value, axis: int, keep: bool, build: Expansion) -> Container:
-        """Parts of one element: rows of the tensor itself where their number is not known."""
-        extent, rank = build.known(value).shape[axis], build.rank(value)
-        if extent.is_static and extent.value <= MAX_ELEMENTS:
-            parts = build.split(value, [1] * extent.value, axis) if extent.value else ()
-            return Listed(tuple(v if keep else build.squeeze(v, axis) for v in parts))
-        rows = value if axis == 0 else build.transpose(value, [axis, *(d for d in range(rank) if d != axis)])
-        return Listed((), build.unsqueeze(rows, axis + 1) if keep else rows)
-
-    def concat(self, node: ir.Node, build: Expansion) -> ir.Value:
-        held = self.listed(node)
-        if not held.first and held.rows is None:
-            raise InvalidModel("ConcatFromSequence of an empty sequence")
-        fresh = _attribute(node, "new_axis", 0) == 1
-        rank = build.rank(held.first[0]) if held.first else build.rank(_present(held.rows)) - 1
-        axis = normal_axis(_attribute(node, "axis", 0), rank + fresh)
-        pieces = [build.unsqueeze(v, axis) if fresh else v for v in held.first]
-        if held.rows is not None:
-            pieces.append(_merged(build, held.rows, axis, fresh))
-        return build.concat(pieces, axis)
-
-    # Optionals -----------------------------------------------------------------------------------
-
-    def optional(self, node: ir.Node, build: Expansion) -> Container:
-        value = _operand(node, 0)
-        if value is None:
-            return Maybe()
-        held = self.contents.get(value)
-        if isinstance(held, Maybe):
-            raise InvalidModel("an Optional of an optional")
-        return Maybe(value if held is None else held)
-
-    def has_element(self, node: ir.Node, build: Expansion) -> ir.Value:
-        value = _operand(node, 0)
-        held = None if value is None else self.contents.get(value)
-        full = value is not None and not (isinstance(held, Maybe) and held.element is None)
-        return build.constant(np.array(full))
-
-    def get_element(self, node: ir.Node, build: Expansion) -> ir.Value | Container:
-        value = _present(node.inputs[0])
-        held = self.contents.get(value, Maybe(value))
-        if not isinstance(held, Maybe):
-            return held
-        if held.element is None:
-            raise InvalidModel("OptionalGetElement of an optional that is empty")
-        return held.element
-
-
-_OPERATORS: dict[str, Callable[[Resolver, ir.Node, Expansion], ir.Value | Container]] = {
-    "ConcatFromSequence": Resolver.concat,
-    "Optional": Resolver.optional,
-    "OptionalGetElement": Resolver.get_element,
-    "OptionalHasElement": Resolver.has_element,
-    "SequenceAt": Resolver.at,
-    "SequenceConstruct": Resolver.construct,
-    "SequenceEmpty": Resolver.empty,
-    "SequenceErase": Resolver.erase,
-    "SequenceInsert": Resolver.insert,
-    "SequenceLength": Resolver.length,
-    "SplitToSequence": Resolver.split,
-}
-
-
-def _limited(elements: tuple[ir.Value, ...]) -> Listed:
-    if len(elements) > MAX_ELEMENTS:
-        raise NotYet(f"a sequence of more than {MAX_ELEMENTS} tensors")
-    return Listed(elements)
-
-
-def _merged(build: Expansion, rows: ir.Value, axis: int, fresh: bool) -> ir.Value:
-    """The rows one after the other along an axis of each, or along a new one."""
-    rank = build.rank(rows)
-    moved = rows if axis == 0 else build.transpose(rows, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
-    if fresh:
-        return moved
-    dims = [build.dim(moved, d) for d in range(rank)]
-    merged = build.mul(dims[axis], dims[axis + 1])
-    return build.reshape(moved, *dims[:axis], merged, *dims[axis + 2 :])
 
 
 def _element(given: Listed | ir.Value, number: int) -> ir.Value:
@@ -551,7 +380,7 @@ def _element(given: Listed | ir.Value, number: int) -> ir.Value:
 def _through_copies(value: ir.Value) -> ir.Value:
     maker = value.producer()
     while maker is not None and (maker.domain, maker.op_type) == ("", "Identity"):
-        value = _present(maker.inputs[0])
+        value = present(maker.inputs[0])
         maker = value.producer()
     return value
 
@@ -578,43 +407,8 @@ def _is_result_alone(value: ir.Value, maker: ir.Node) -> bool:
             return False
         copy = value.producer()
         assert copy is not None
-        value, readers = _present(copy.inputs[0]), 1
+        value, readers = present(copy.inputs[0]), 1
     return len(value.uses()) == readers and (not readers or not value.is_graph_output())
-
-
-def _operand(node: ir.Node, index: int) -> ir.Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
-def _present(value: ir.Value | None) -> ir.Value:
-    if value is None:
-        raise InvalidModel("an operand is absent")
-    return value
-
-
-def _attribute(node: ir.Node, name: str, default: int) -> int:
-    return node.attributes[name].as_int() if name in node.attributes else default
-
-
-def _known_number(build: Expansion, value: ir.Value) -> int | None:
-    contents = build.known(value).contents
-    if contents is None or contents.size != 1:
-        return None
-    number = contents.reshape(-1)[0]
-    return number.value if number.is_static else None
-
-
-def _number(build: Expansion, value: ir.Value, what: str) -> int:
-    number = _known_number(build, value)
-    if number is None:
-        raise NotYet(f"{what}, '{value.name}', is not known when the model is built")
-    return number
-
-
-def _within(at: int, count: int, node: ir.Node) -> int:
-    if not -count <= at < count:
-        raise InvalidModel(f"position {at} of {node.op_type} in a sequence of {count}")
-    return at % count
 
 
 PASS = GraphPass("resolve-sequences", run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cuvil_build.cuir.guards import read_guards
 from cuvil_build.cuir.text import parse_model
 from cuvil_build.errors import CuvilError, InvalidModel, NotYet
 from cuvil_build.passes.pipeline import run_passes
@@ -52,10 +53,16 @@ CASES: list[tuple[str, type[CuvilError], str]] = [
         "the sequence 's', whose length the branches of If may change",
     ),
     (
-        "agraph (float[N,4] x) => (float[2,4] y) <int64 two = {2}, int64 p = {0}>"
-        "{ s = SplitToSequence(x, two)  y = SequenceAt(s, p) }",
+        "agraph (float[N,4] x) => (float[M,4] y) <int64 two = {2}>"
+        "{ s = SplitToSequence(x, two)  t = SequenceInsert(s, x)  y = ConcatFromSequence<axis = 0>(t) }",
         NotYet,
-        "SplitToSequence of N elements into parts of 2",
+        "SequenceInsert of a sequence whose length is not known",
+    ),
+    (
+        "agraph (float[N,4] x, int64 i) => (float[M,4] y) <int64 two = {2}>"
+        "{ s = SplitToSequence(x, two)  y = SequenceAt(s, i) }",
+        NotYet,
+        "position of SequenceAt, 'i', is not known",
     ),
     (
         LOOP.replace("BODY", "all_out = SequenceErase(all_in)"),
@@ -88,3 +95,11 @@ CASES: list[tuple[str, type[CuvilError], str]] = [
 def test_what_data_decides_is_refused(text: str, error: type[CuvilError], words: str) -> None:
     with pytest.raises(error, match=words):
         run_passes(parse_model(text), ["resolve-sequences"])
+
+
+def test_a_part_that_is_not_there_fails_when_the_module_runs() -> None:
+    text = """agraph (float[N,4] x) => (float[M,4] y) <int64 two = {2}, int64 last = {-2}>
+    { s = SplitToSequence(x, two)  y = SequenceAt(s, last) }"""
+    model = run_passes(parse_model(text), ["resolve-sequences"]).model
+    guards = [str(g) for n in model.graph for g in read_guards(n)]
+    assert guards == ["3 <= N (position -2 of SequenceAt in the parts of SplitToSequence)"]
