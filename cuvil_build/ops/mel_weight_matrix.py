@@ -6,6 +6,7 @@ import math
 
 from cuvil_build.cuir.dtypes import FLOAT64, INT64
 from cuvil_build.cuir.int_expr import IntExpr, maximum
+from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Const, Expr
 from cuvil_build.kernel.routine_writer import load
@@ -30,11 +31,22 @@ def infer(
     output_datatype: int = 1,
 ) -> Known:
     count, size = (_first(k, "sizes of MelWeightMatrix") for k in (bins, length))
-    for number in (count, size):
-        ctx.require_at_most(IntExpr.of(0), number, "sizes of MelWeightMatrix")
-    rows = maximum(size, 0) if ctx.bounds(size)[0] < 0 else size
-    columns = maximum(count, 0) if ctx.bounds(count)[0] < 0 else count
-    return Known(dtype_of_code(output_datatype), (rows // 2 + 1, columns))
+    shape = (size // 2 + 1, count)
+    if not (size.is_static and count.is_static):
+        shape = ctx.measured("the bins of the spectrum"), ctx.measured("the bins of the result")
+    elif size.value < 0 or count.value < 0:
+        raise ShapeMismatch(f"MelWeightMatrix of {count} bins for a transform of length {size}")
+    return Known(dtype_of_code(output_datatype), shape)
+
+
+def measure(
+    build: NestBuilder, bins: View, length: View, *operands: View, output_datatype: int = 1
+) -> tuple[View, View]:
+    def number(value: IntExpr) -> View:
+        return build.compute((), INT64, lambda index: integer(maximum(value, 0), INT64))
+
+    count, size = (_first(v, "sizes of MelWeightMatrix") for v in (bins, length))
+    return number(size // 2 + 1), number(count)
 
 
 def lower(
@@ -87,4 +99,4 @@ def _first(operand: Known | View, what: str) -> IntExpr:
     return integers(operand, what)[0]
 
 
-OP = Operator("MelWeightMatrix", infer, lower, dtypes=ANY, shape_operands=(0, 1))
+OP = Operator("MelWeightMatrix", infer, lower, dtypes=ANY, shape_operands=(0, 1), measure=measure)

@@ -10,26 +10,35 @@ from cuvil_build.errors import NotYet, ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Expr
 from cuvil_build.kernel.view import integer
-from cuvil_build.ops.choices import is_negative
+from cuvil_build.ops.choices import Least, is_negative
 from cuvil_build.ops.contents import Contents, array_of
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import add, cast, mul
 from cuvil_build.ops.scalar import maximum as maximum_of
-from cuvil_build.ops.shapes import NUMBERS, same_dtype
+from cuvil_build.ops.shapes import NUMBERS, integers, same_dtype
+
+READ = -(1 << 15)
+"""Sizes don't reach down to this: an integer that could is read from memory when the module runs."""
 
 
 def infer(ctx: InferContext, start: Known, limit: Known, delta: Known) -> Known:
     dtype = same_dtype(start, limit, delta)
     if not dtype.is_float:
-        first, last, step = (_number(k) for k in (start, limit, delta))
-        return Known(dtype, (_count(ctx, first, last, step),))
+        numbers = [_number(k) for k in (start, limit, delta)]
+        if any(ctx.bounds(n)[0] <= READ for n in numbers):
+            return Known(dtype, (ctx.measured("the length"),))
+        return Known(dtype, (_count(lambda e: ctx.bounds(e)[0], *numbers),))
     if any(k.constant is None for k in (start, limit, delta)):
         return Known(dtype, (ctx.measured("the length"),))
     return Known(dtype, (IntExpr.of(_float_count(start, limit, delta)),))
 
 
 def measure(build: NestBuilder, start: View, limit: View, delta: View) -> View:
-    """The span in the operands' dtype, as onnxruntime subtracts, divided in double precision."""
+    """Of floats: the span in the operands' dtype, as onnxruntime subtracts, divided in double precision."""
+    if not start.dtype.is_float:
+        first, last, delta_number = (integers(v, "Range")[0] for v in (start, limit, delta))
+        count = _count(build.low, first, last, delta_number)
+        return build.compute((), INT64, lambda index: integer(count, INT64))
     span = build.cast(build.map("sub", _scalar(build, limit), _scalar(build, start)), FLOAT64)
     steps = build.map("ceil", build.map("div", span, build.cast(_scalar(build, delta), FLOAT64)))
     return build.map(lambda n: maximum_of(cast(n, INT64), 0), steps)
@@ -51,20 +60,21 @@ def lower(build: NestBuilder, start: View, limit: View, delta: View) -> View:
 
 def evaluate(ctx: InferContext, start: Contents, limit: Contents, delta: Contents) -> Contents | None:
     first, last, step = (IntExpr.of(c.reshape(-1)[0]) for c in (start, limit, delta))
-    count = _count(ctx, first, last, step)
+    count = _count(lambda e: ctx.bounds(e)[0], first, last, step)
     if not count.is_static or count.value > 256:
         return None
     return array_of([first + step * k for k in range(count.value)], (count.value,))
 
 
-def _count(ctx: InferContext, first: IntExpr, last: IntExpr, step: IntExpr) -> IntExpr:
+def _count(least: Least, first: IntExpr, last: IntExpr, step: IntExpr) -> IntExpr:
     if step == ZERO:
         raise ShapeMismatch("Range with a step of 0")
-    back = is_negative(step, lambda e: ctx.bounds(e)[0])
+    back = is_negative(step, least)
     # a step of 0, which only data can give, must not divide
     size = step * (1 - 2 * back) if step.is_static else maximum(step * (1 - 2 * back), 1)
     count = ceil_divide((last - first) * (1 - 2 * back), size)
-    return count if ctx.bounds(count)[0] >= 0 else maximum(count, 0)
+    low = least(count)
+    return count if low is not None and low >= 0 else maximum(count, 0)
 
 
 def _number(known: Known) -> IntExpr:

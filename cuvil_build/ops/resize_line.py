@@ -17,6 +17,7 @@ from cuvil_build.kernel.expr import Buffer, Const, Expr
 from cuvil_build.kernel.routine_writer import load
 from cuvil_build.kernel.view import integer
 from cuvil_build.ops import scalar
+from cuvil_build.ops.choices import is_equal
 from cuvil_build.ops.sampling import cubic_weight, is_inside
 from cuvil_build.ops.scalar import add, call, cast, div, mul, select, sub
 
@@ -116,6 +117,9 @@ def rational(mode: str, extent: IntExpr, output: IntExpr, up: IntExpr, down: Int
     if mode == "pytorch_half_pixel" and output == ONE:
         return Rational(ZERO, ZERO, ONE)
     shift = down - up
+    if mode == "pytorch_half_pixel" and not output.is_static:
+        # a single element is the first one
+        shift = shift * (1 - is_equal(output, 1))
     if mode == "half_pixel_symmetric":
         shift = extent * up - output * down + down - up
     return Rational(down * 2, shift, up * 2)
