@@ -73,6 +73,59 @@ class Heap:
         return value, r.let(load(self.positions, at), "position")
 
 
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Values with their positions, and as much memory again."""
+
+    values: Buffer
+    positions: Buffer
+    spare_values: Buffer
+    spare_positions: Buffer
+    function: str
+    """`lt`: small values first; `gt`: large ones."""
+
+    def sort(self, r: RoutineWriter, count: IntExpr) -> None:
+        """Equal values keep their order. Runs double with every pass, there and back again."""
+        there = (self.values, self.positions), (self.spare_values, self.spare_positions)
+        width = r.let(1, "width")
+        with r.repeat(call("lt", width, number(count))):
+            for source, target in (there, there[::-1]):
+                start = r.let(0, "start")
+                with r.repeat(call("lt", start, number(count))):
+                    self._merge(r, source, target, (start, width, number(count)))
+                    r.set(start, add(start, mul(width, 2)))
+                r.set(width, mul(width, 2))
+
+    def _merge(
+        self,
+        r: RoutineWriter,
+        source: tuple[Buffer, Buffer],
+        target: tuple[Buffer, Buffer],
+        run: tuple[Local, Local, Expr],
+    ) -> None:
+        """Which side is next is a number and no branch, as long as both have some."""
+        start, width, count = run
+        left, to = r.let(start, "left"), r.let(start, "to")
+        middle = r.let(call("min", add(start, width), count), "middle")
+        right = r.let(middle, "right")
+        stop = r.let(call("min", add(start, mul(width, 2)), count), "stop")
+        with r.repeat(call("and", call("lt", left, middle), call("lt", right, stop))):
+            one = [r.let(load(b, left), "one") for b in source]
+            other = [r.let(load(b, right), "other") for b in source]
+            takes_right = r.let(call(self.function, other[0], one[0]), "takes")
+            for buffer, a, b in zip(target, one, other):
+                r.store(buffer, (to,), select(takes_right, b, a))
+            r.set(right, add(right, cast(takes_right, INT64)))
+            r.set(left, add(left, cast(call("not", takes_right), INT64)))
+            r.increase(to)
+        for side, end in ((left, middle), (right, stop)):
+            with r.repeat(call("lt", side, end)):
+                for buffer, own in zip(target, source):
+                    r.store(buffer, (to,), load(own, side))
+                r.increase(side)
+                r.increase(to)
+
+
 IsAfter = Callable[[RoutineWriter, Local, Local], Expr]
 """Writes what it needs to know whether the first of two positions belongs behind the second."""
 

@@ -13,7 +13,7 @@ from cuvil_build.kernel.view import of_buffer, reindex, reshape, transpose
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import add, call, sub
 from cuvil_build.ops.shapes import NUMBERS, normal_axis
-from cuvil_build.ops.sorting import merge_sort
+from cuvil_build.ops.sorting import Pairs, merge_sort
 
 
 def infer(ctx: InferContext, x: Known, *, axis: int | None = None, sorted: int = 1) -> tuple[Known, ...]:
@@ -87,10 +87,17 @@ def _grouped(build: NestBuilder, rows: Buffer, *, by_value: bool) -> _Groups:
     total = build.allocate(INT64, ())
     found = _Groups(total, *(build.allocate(INT64, (extent,)) for _ in range(3)))
     order, spare = build.allocate(INT64, (extent,)), build.allocate(INT64, (extent,))
+    is_flat = rows.shape[1] == ONE
+    values = [build.allocate(rows.dtype, (extent,)) for _ in range(2)] if is_flat else []
     with build.routine("sort") as r:
         with r.loop(extent) as step:
             r.store(order, (step,), step)
-        merge_sort(r, order, spare, extent, lambda r, one, other: _is_greater(r, rows, one, other))
+            if is_flat:
+                r.store(values[0], (step,), load(rows, step, 0))
+        if is_flat:
+            Pairs(values[0], order, values[1], spare, "lt").sort(r, extent)
+        else:
+            merge_sort(r, order, spare, extent, lambda r, one, other: _is_greater(r, rows, one, other))
         count = r.let(0, "count")
         with r.loop(extent) as step:
             row = r.let(load(order, step), "row")

@@ -28,6 +28,7 @@ CASES = [
     top(f32(0, 3), 2),
     top(i64(3, -7, 2**60, 3, 9), 3, axis=-1),
     top(np.array([200, 3, 255, 3], np.uint8), 2),
+    top(f32(3, 9), 7, constant=False),
     top(np.random.default_rng(3).integers(0, 20, (2, 200)).astype(np.int32), 37),
 ]
 
