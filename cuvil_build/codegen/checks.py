@@ -81,7 +81,7 @@ class _Checks:
         sources = dict(_measured(self.graph.body))
         used = sorted({s for item in (*kept, *measures.values()) for s in _symbols(self.graph, item)})
         free = [n for n in used if n in self.graph.dims]
-        chosen = numbers.chosen([n for n in used if n not in self.graph.dims])
+        chosen = numbers.chosen()
         self.limits = {row["symbol"]: None for row in chosen}
         self.carriers(free, chosen)
         places = {row["symbol"]: place for place, row in enumerate(chosen)}
@@ -200,15 +200,17 @@ class _Numbers:
         left, right = guard.left.substitute(self.equal), guard.right.substitute(self.equal)
         if not self._is_chosen(left) and not self._is_chosen(right):
             return True  # of the model's inputs: a sample meets it
-        if guard.relation == "==":
-            return left == right or self._equate(left, right) or self._equate(right, left)
+        if guard.relation == "==" and (
+            left == right or self._equate(left, right) or self._equate(right, left)
+        ):
+            return True
         if guard.relation == "<=" and str(right) in self.graph.limits and not self._is_chosen(left):
             self.least[str(right)] = maximum(left, self.least.get(str(right), left))
             return True
         if guard.relation == "<=" and str(left) in self.graph.limits and not self._is_chosen(right):
             self.most[str(left)] = minimum(right, self.most.get(str(left), right))
             return True
-        return self._usually(left, guard.relation, right)
+        return self._pin(left, guard.relation, right)
 
     def _equate(self, one: IntExpr, other: IntExpr) -> bool:
         name = str(one)
@@ -217,28 +219,32 @@ class _Numbers:
         self.equal = {s: expr.substitute({name: other}) for s, expr in self.equal.items()} | {name: other}
         return True
 
-    def _usually(self, left: IntExpr, relation: str, right: IntExpr) -> bool:
-        """Whether it holds where every number is the usual one."""
-        usual = dict.fromkeys(left.symbols() | right.symbols(), USUAL_NUMBER)
-        if usual.keys() & self.graph.dims.keys():
-            return False
-        a, b = left.evaluate(usual), right.evaluate(usual)
-        return a <= b if relation == "<=" else a != b
+    def _pin(self, left: IntExpr, relation: str, right: IntExpr) -> bool:
+        """Let all its symbols be one small number with which it holds, whatever the free dims are."""
+        names = sorted((left.symbols() | right.symbols()) & self.graph.limits.keys())
+        for number in (USUAL_NUMBER, 1, 0):
+            values = dict.fromkeys(names, IntExpr.of(number))
+            gap = (right - left).substitute(values)
+            if _holds(gap, relation) and all(self._may_be(name, number) for name in names):
+                self.equal = {s: expr.substitute(values) for s, expr in self.equal.items()} | values
+                return True
+        return False
+
+    def _may_be(self, name: str, number: int) -> bool:
+        """As far as numbers tell; a limit that is a size is taken for at least 1."""
+        lows = (self.graph.lows.get(name), self.least.get(name))
+        highs = (self.graph.limits[name], self.most.get(name))
+        return all(low.is_static and low.value <= number for low in lows if low is not None) and all(
+            high.value >= number if high.is_static else number <= 1 for high in highs if high is not None
+        )
 
     def _is_chosen(self, expr: IntExpr) -> bool:
         return bool(expr.symbols() & self.graph.limits.keys())
 
-    def chosen(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """In an order in which each is over earlier ones."""
-        needed = set(names)
-        waiting = list(names)
-        while waiting:
-            for expr in self._parts(waiting.pop()):
-                fresh = (expr.symbols() & self.graph.limits.keys()) - needed
-                needed |= fresh
-                waiting += sorted(fresh)
+    def chosen(self) -> list[dict[str, Any]]:
+        """Of all symbols, since elements of operands may be any; each over earlier ones."""
         order: list[str] = []
-        for name in (n for n in self.graph.limits if n in needed):
+        for name in self.graph.limits:
             self._append(name, order)
         return [self._row(name, order[:place]) for place, name in enumerate(order)]
 
@@ -249,10 +255,6 @@ class _Numbers:
             if symbol in self.graph.limits:
                 self._append(symbol, order)
         order.append(name)
-
-    def _parts(self, name: str) -> Iterator[IntExpr]:
-        if name in self.equal:
-            yield self.equal[name]
 
     def _row(self, name: str, before: Sequence[str]) -> dict[str, Any]:
         known = self.graph.dims.keys() | set(before)
@@ -272,6 +274,13 @@ class _Numbers:
             "low": str(maximum(*known_lows)) if known_lows else None,
             "high": str(minimum(*known_highs)) if known_highs else None,
         }
+
+
+def _holds(gap: IntExpr, relation: str) -> bool:
+    """Of the right side less the left one, where it is a number."""
+    if not gap.is_static:
+        return False
+    return {"==": gap.value == 0, "!=": gap.value != 0, "<=": gap.value >= 0}[relation]
 
 
 def _reading(symbol: str, element: int) -> Measured:
