@@ -15,6 +15,7 @@ from cuvil_build.cuir.weights import digest_of
 from cuvil_build.errors import CuvilError
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.lowered import LoweredRegion
+from cuvil_build.ops.dropout import keeps_all
 from cuvil_build.ops.infer import Inference, MeasuredDim, attributes_of
 from cuvil_build.ops.lowered_graph import (
     AliasItem,
@@ -142,10 +143,16 @@ class _Walk:
             return False  # shape arithmetic has no memory
         if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
             return False  # the mask of Dropout is not memory of its operand
+        if node.op_type == "Dropout" and not self.keeps_all(node):
+            return False
         source, result = (self.values[self.value(v)] for v in (node.inputs[0], node.outputs[0]))
         return (source.is_row_major and result.is_row_major) or (
             source.shape == result.shape and source.order == result.order
         )
+
+    def keeps_all(self, node: ir.Node) -> bool:
+        ratio, training = (*node.inputs[1:3], None, None)[:2]
+        return keeps_all(*(None if v is None else self.inference.known[v] for v in (ratio, training)))
 
     # Numbers that data decides -------------------------------------------------------------------
 

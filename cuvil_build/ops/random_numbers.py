@@ -59,7 +59,9 @@ def normal(key: int, counter: Expr, dtype: DType) -> Expr:
     return mul(radius, call("cos", mul(second, 2 * math.pi)))
 
 
-def _counted(build: NestBuilder, shape: Sequence[IntExpr], dtype: DType, draw: Draw) -> View:
+def counted(build: NestBuilder, shape: Sequence[IntExpr], dtype: DType, draw: Draw) -> View:
+    """A draw for each element of a tensor, numbered in row-major order."""
+
     def at(index: Index) -> Expr:
         flat = ZERO
         for entry, extent in zip(index, shape):
@@ -96,7 +98,7 @@ def _lower_normal(
 ) -> View:
     dtype, shape = build.results[0]
     key = key_of(build.node, seed)
-    return _counted(build, shape, dtype, lambda c: add(mul(normal(key, c, dtype), scale), mean))
+    return counted(build, shape, dtype, lambda c: add(mul(normal(key, c, dtype), scale), mean))
 
 
 def _lower_uniform(
@@ -109,7 +111,7 @@ def _lower_uniform(
 ) -> View:
     dtype, shape = build.results[0]
     key = key_of(build.node, seed)
-    return _counted(build, shape, dtype, lambda c: add(mul(unit(key, c, dtype), high - low), low))
+    return counted(build, shape, dtype, lambda c: add(mul(unit(key, c, dtype), high - low), low))
 
 
 def _infer_bernoulli(
@@ -122,7 +124,7 @@ def _lower_bernoulli(
     build: NestBuilder, x: View, *, dtype: int | None = None, seed: float | None = None
 ) -> View:
     key, kind = key_of(build.node, seed), build.results[0][0]
-    draws = _counted(build, x.shape, x.dtype, lambda c: unit(key, c, x.dtype))
+    draws = counted(build, x.shape, x.dtype, lambda c: unit(key, c, x.dtype))
     return build.cast(build.map("lt", draws, x), kind)
 
 
@@ -151,7 +153,7 @@ def _lower_multinomial(
 
     scores = build.map(
         "add",
-        _counted(build, wide, x.dtype, noise),
+        counted(build, wide, x.dtype, noise),
         reindex(x, wide, lambda index: (index[0], index[2])),
     )
     best = first_extreme(build, "max", build.materialise(scores), 2)
