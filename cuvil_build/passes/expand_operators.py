@@ -37,7 +37,7 @@ def run(model: ir.Model) -> PassResult:
     rewrites: tuple[Rewrite, ...] = ()
     if any(subgraphs_of(node) for graph in graphs_within(model.graph) for node in graph):
         # What follows an If may have a type only once a branch is taken.
-        rewrites = specialise_if.run(model, expander).rewrites
+        rewrites = specialise_if.run(model, expander, expander.describe).rewrites
     else:
         infer_model(model, annotate=False, rewrite=expander)
     return PassResult(model, (*expander.rewrites, *rewrites))
@@ -82,6 +82,34 @@ class Expander:
         if not self._depth:
             self.rewrites.append(Rewrite(f"expands {node.op_type}", (node.name or "",)))
         return self._replace(node, results, walk)
+
+    def describe(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value] | None:
+        """Expands a copy of the node outside the model, for the types of its results."""
+        if not is_expandable(node, self.model):
+            return None
+        stand_ins = {v: ir.Value(name=f"operand_{n}") for n, v in enumerate(node.inputs) if v is not None}
+        for value, stand_in in stand_ins.items():
+            walk.result.known[stand_in] = walk.result.operand(value)
+        copy = ir.Node(
+            node.domain,
+            node.op_type,
+            [None if v is None else stand_ins[v] for v in node.inputs],
+            [a for a in node.attributes.values() if a.type != ir.AttributeType.GRAPH],
+            num_outputs=len(node.outputs),
+            name=node.name,
+        )
+        for old, new in zip(node.outputs, copy.outputs):
+            new.name = old.name
+        inherit([copy], [node])
+        graph = ir.Graph(list(stand_ins.values()), [], nodes=[copy], opset_imports=self.model.opset_imports)
+        apart = Expander(ir.Model(graph, ir_version=self.model.ir_version))
+        apart._depth = 1  # as if something were to read every result
+        results = apart(copy, walk)
+        assert results is not None
+        for old, new in zip(node.outputs, results):
+            if new in walk.result.known:
+                walk.result.known[old] = walk.result.operand(new)
+        return results
 
     def _results(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value | None]:
         build = Expansion(

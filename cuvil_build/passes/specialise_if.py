@@ -26,12 +26,17 @@ MAX_TRIALS = 64
 MAX_STEPS = 256
 
 
-def run(model: ir.Model, rewrite: Rewriting | None = None) -> PassResult:
-    """`rewrite` is done on the way, where only a taken branch gives types to what follows."""
+def run(model: ir.Model, rewrite: Rewriting | None = None, describe: Rewriting | None = None) -> PassResult:
+    """`rewrite` is done once every branch is chosen: only a taken one gives types to what follows.
+
+    `describe` stands for it while branches are tried: it gives types to the results, and changes nothing.
+    """
     if not any(subgraphs_of(node) for graph in graphs_within(model.graph) for node in graph):
         return PassResult(model)
     rewrites: list[Rewrite] = []
-    inference = _settled(model, rewrite, rewrites)
+    inference = _settled(model, describe, rewrites)
+    if rewrite is not None:
+        inference = infer_model(model, annotate=False, choices=inference.decided, rewrite=rewrite)
     namer = Namer(model)
     _inline_all(model.graph, inference, namer, rewrites)
     return PassResult(model, tuple(rewrites))

@@ -155,3 +155,17 @@ def test_a_hundred_expansions_among_two_thousand_nodes_are_made_in_one_walk(tmp_
     assert walks == 1
     assert len(result.rewrites) == 100
     assert len(model.graph) == 2100
+
+
+def test_a_branch_that_is_only_tried_leaves_no_trace() -> None:
+    """The first branch has the wrong rank: under it the expansion would transpose other axes."""
+    model = expanded("""agraph (float[N,4,6] x) => (float[A,B] y)
+        <int64[1] first = {0}, int64 one = {1}, int64 zero = {0}, float[4,2] e = {1,2,3,4,5,6,7,8},
+         float[2,3] u = {1,2,3,4,5,6}> {
+        s = Shape(x)  n = Gather(s, zero)  same = Equal(n, one)  c = Not(same)
+        v = If(c) <then_branch = a () => (f) { f = Neg(x) },
+                   else_branch = b () => (t) { t = Squeeze(x, first) }>
+        p = com.microsoft.FusedMatMul<transA = 1>(v, e)
+        y = Gemm(p, u) }""")
+    (turned,) = [n for n in all_nodes(model) if n.op_type == "Transpose"]
+    assert list(turned.attributes["perm"].value) == [1, 0]
