@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cuvil_build.cuir.dtypes import DTYPES
 from cuvil_build.target.descriptor import Target
 from cuvil_build.toolchain.command import driver_command, run_command
 from cuvil_build.toolchain.exchange import Arrays
@@ -34,7 +35,8 @@ def run_under_qemu(
     command = [target.runner, str(driver), str(inputs), weights, str(outputs)]
     results = []
     for feed in feeds:
-        write_tensors(inputs, [np.asarray(feed[e["name"]], e["dtype"]) for e in manifest["inputs"]])
+        ports = manifest["inputs"]
+        write_tensors(inputs, [np.asarray(feed[e["name"]], DTYPES[e["dtype"]].numpy) for e in ports])
         execute(command, folder.name, None, timeout_s, refused=_REFUSED)
         results.append(dict(zip(names, read_tensors(outputs))))
     return results
