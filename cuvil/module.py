@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -299,10 +298,9 @@ def _function(library: ctypes.CDLL, name: str, result: Any, arguments: int) -> A
 
 
 def _decided_by_run(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> list[int]:
-    """Outputs with a dim that no input shape tells."""
-    known = {name for t in inputs for dim in t.shape for name in _names(dim)}
-    return [i for i, t in enumerate(outputs) if any(_names(dim) - known for dim in t.shape)]
-
-
-def _names(dim: int | str) -> set[str]:
-    return set() if isinstance(dim, int) else set(re.findall(r"[A-Za-z_]\w*", dim)) - {"min", "max"}
+    """Outputs that may be smaller than what is known before: their dims are more than numbers and names
+    that stand alone in an input's shape."""
+    known = {dim for t in inputs for dim in t.shape if isinstance(dim, int) or dim.isidentifier()}
+    return [
+        i for i, t in enumerate(outputs) if any(not isinstance(d, int) and d not in known for d in t.shape)
+    ]
