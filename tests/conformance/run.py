@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import resource
 import sys
 import time
 from collections import Counter
@@ -57,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
 
     def log(text: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+        """With the time of the processors too: others may use them as well."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        busy = used.ru_utime + used.ru_stime + time.process_time()
+        print(f"{time.monotonic() - began:6.0f} s ({busy:.0f} s of CPU)  {text}", flush=True)
 
     cache = (options.cache or out / "objects").absolute()
     settings = Settings(
