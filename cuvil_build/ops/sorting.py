@@ -1,76 +1,15 @@
-"""Sorting in routines: a heap that keeps the best of many, and a stable merge sort of positions."""
+"""Sorting in routines: stable merge sorts of numbers with their positions, and of positions alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cuvil_build.cuir.dtypes import INT64
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.expr import Buffer, Expr, Local
-from cuvil_build.kernel.routine import Place
-from cuvil_build.kernel.routine_writer import Number, RoutineWriter, load, number
+from cuvil_build.kernel.routine_writer import RoutineWriter, load, number
 from cuvil_build.ops.scalar import add, call, cast, mul, select
-
-Before = Callable[[Expr, Expr, Expr, Expr], Expr]
-"""`before(value, position, other value, other position)`: whether the first comes first in the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heap:
-    """Values with their positions; the one that comes last is on top."""
-
-    values: Buffer
-    positions: Buffer
-    before: Before
-
-    def sink(self, r: RoutineWriter, hole: Number, size: Number, value: Expr, position: Expr) -> None:
-        """Put a pair where the heap has a hole, below of which all is in order.
-
-        Which child goes up is a number and no branch, which nothing could predict.
-        """
-        at = r.let(hole, "hole")
-        child = r.let(add(mul(at, 2), 1), "child")
-        with r.repeat(call("lt", add(child, 1), number(size))):
-            left, right = self.pair(r, child), self.pair(r, add(child, 1))
-            takes_right = r.let(self.before(*left, *right), "takes")
-            below = [r.let(select(takes_right, b, a), "below") for a, b in zip(left, right)]
-            r.set(child, add(child, cast(takes_right, INT64)))
-            with r.when(self.before(value, position, *below)):
-                self._move(r, at, below)
-                r.set(at, child)
-                r.set(child, add(mul(child, 2), 1))
-            with r.otherwise():
-                r.set(child, number(size))
-        with r.when(call("lt", child, number(size))):
-            last = self.pair(r, child)
-            with r.when(self.before(value, position, *last)):
-                self._move(r, at, last)
-                r.set(at, child)
-        self._move(r, at, (value, position))
-
-    def _move(self, r: RoutineWriter, to: Expr, pair: Sequence[Expr]) -> None:
-        r.store(self.values, (to,), pair[0])
-        r.store(self.positions, (to,), pair[1])
-
-    def order(self, r: RoutineWriter, size: IntExpr) -> None:
-        """Any pairs become a heap."""
-        with r.loop(size // 2) as step:
-            top = size // 2 - 1 - step
-            self.sink(r, top, size, *self.pair(r, top))
-
-    def sort(self, r: RoutineWriter, size: IntExpr) -> None:
-        """The heap becomes a list, first ones first."""
-        with r.loop(size - 1) as step:
-            last = size - 1 - step
-            value, position = self.pair(r, last)
-            r.store(self.values, (last,), load(self.values, 0))
-            r.store(self.positions, (last,), load(self.positions, 0))
-            self.sink(r, 0, last, value, position)
-
-    def pair(self, r: RoutineWriter, at: Place) -> tuple[Local, Local]:
-        value = r.let(load(self.values, at), "value")
-        return value, r.let(load(self.positions, at), "position")
 
 
 @dataclass(frozen=True, slots=True)
