@@ -94,7 +94,7 @@ class Expander:
             node.domain,
             node.op_type,
             [None if v is None else stand_ins[v] for v in node.inputs],
-            [a for a in node.attributes.values() if a.type != ir.AttributeType.GRAPH],
+            [self._apart(a, stand_ins, walk) for a in node.attributes.values()],
             num_outputs=len(node.outputs),
             name=node.name,
         )
@@ -110,6 +110,21 @@ class Expander:
             if new in walk.result.known:
                 walk.result.known[old] = walk.result.operand(new)
         return results
+
+    def _apart(self, attribute: ir.Attr, stand_ins: dict[ir.Value, ir.Value], walk: Rewritable) -> ir.Attr:
+        """A body as a copy that reads nothing of the model."""
+        if attribute.type != ir.AttributeType.GRAPH:
+            return attribute
+        body = attribute.as_graph().clone(allow_outer_scope_values=True)
+        inside = {node for graph in graphs_within(body) for node in graph}
+        for value in captures(body):
+            if value not in stand_ins:
+                stand_ins[value] = ir.Value(name=f"operand_{len(stand_ins)}")
+                walk.result.known[stand_ins[value]] = walk.result.operand(value)
+            for use in value.uses():
+                if use.node in inside:
+                    use.node.replace_input_with(use.idx, stand_ins[value])
+        return ir.AttrGraph(attribute.name, body)
 
     def _results(self, node: ir.Node, walk: Rewritable) -> Sequence[ir.Value | None]:
         build = Expansion(
@@ -230,14 +245,11 @@ def _expanded(function: Callable[..., Any], node: ir.Node, build: Expansion) -> 
 
 
 def _type(known: Known) -> TypeProto:
+    """Dtype and rank: in the body of a loop, sizes are others later."""
     proto = TypeProto()
     proto.tensor_type.elem_type = ir_dtype(known.dtype).value
-    shape = proto.tensor_type.shape
-    for dim in known.shape:
-        if dim.is_static:
-            shape.dim.add().dim_value = dim.value
-        else:
-            shape.dim.add().dim_param = str(dim)
+    for _ in known.shape:
+        proto.tensor_type.shape.dim.add()
     return proto
 
 

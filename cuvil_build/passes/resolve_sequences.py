@@ -48,7 +48,7 @@ def run(model: ir.Model) -> PassResult:
     try:
         infer_model(model, annotate=False, rewrite=resolver)
     except UndecidedRank:
-        rewrites = specialise_if.run(model, resolver).rewrites
+        rewrites = specialise_if.run(model, resolver, resolver).rewrites
     resolver.sweep()
     return PassResult(model, (*resolver.rewrites, *resolver.expander.rewrites, *rewrites))
 
