@@ -27,13 +27,18 @@ static void put_number(writer *w, int64_t number) {
 }
 
 static void put_dtype(writer *w, int code, int bits, int lanes) {
-  static const char *const kinds[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-  put_text(w, code >= 0 && code < 7 ? kinds[code] : "dtype code ");
-  if (code < 0 || code >= 7) {
+  static const char *const kinds[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool",
+                                      /* with their bits in the name */
+                                      "float8e3m4", "float8e4m3", "float8e4m3b11fnuz", "float8e4m3fn",
+                                      "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0",
+                                      "float6e2m3", "float6e3m2", "float4e2m1"};
+  int known = code >= 0 && code < (int)(sizeof kinds / sizeof kinds[0]);
+  put_text(w, known ? kinds[code] : "dtype code ");
+  if (!known) {
     put_number(w, code);
     put_text(w, " of bits ");
   }
-  if (code != kDLBool || bits != 8) put_number(w, bits);
+  if (!known || (code <= kDLBool && (code != kDLBool || bits != 8))) put_number(w, bits);
   if (lanes != 1) {
     put_text(w, "x");
     put_number(w, lanes);
