@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cuvil_build.cuir.dtypes import INT64
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.expr import Buffer, Expr, Local
-from cuvil_build.kernel.routine_writer import RoutineWriter, load, number
+from cuvil_build.kernel.routine_writer import Number, RoutineWriter, load, number
 from cuvil_build.ops.scalar import add, call, cast, mul, select
 
 
@@ -23,17 +23,25 @@ class Pairs:
     function: str
     """`lt`: small values first; `gt`: large ones."""
 
-    def sort(self, r: RoutineWriter, count: IntExpr) -> None:
-        """Equal values keep their order. Runs double with every pass, there and back again."""
+    def sort(self, r: RoutineWriter, count: IntExpr, first: Number = 0) -> None:
+        """Those from `first` on; equal values keep their order. Each two passes lead there and back."""
         there = (self.values, self.positions), (self.spare_values, self.spare_positions)
         width = r.let(1, "width")
-        with r.repeat(call("lt", width, number(count))):
+        with r.repeat(call("lt", add(width, number(first)), number(count))):
             for source, target in (there, there[::-1]):
-                start = r.let(0, "start")
+                start = r.let(first, "start")
                 with r.repeat(call("lt", start, number(count))):
                     self._merge(r, source, target, (start, width, number(count)))
                     r.set(start, add(start, mul(width, 2)))
                 r.set(width, mul(width, 2))
+
+    def join(self, r: RoutineWriter, middle: IntExpr, count: IntExpr) -> None:
+        """Two sorted parts, the first one of `middle` pairs; only as many come out as that has."""
+        there = (self.values, self.positions), (self.spare_values, self.spare_positions)
+        self._merge(r, *there, (r.let(0, "start"), r.let(middle, "width"), number(count)))
+        with r.loop(middle) as step:
+            for to, source in zip(*there):
+                r.store(to, (step,), load(source, step))
 
     def _merge(
         self,

@@ -48,10 +48,13 @@ def lower(
         with r.loop(room) as step:
             r.store(best.values, (step,), x.at((*before, step, *after)))
             r.store(best.positions, (step,), step)
-        size, taken = r.let(room, "size"), r.let(room, "taken")
+        size, taken, in_order = r.let(room, "size"), r.let(room, "taken"), r.let(0, "order")
         is_open = r.let(call("gt", number(count), 0), "open")
         with r.repeat(is_open):
-            best.sort(r, symbol(size))
+            best.sort(r, symbol(size), in_order)
+            with r.when(call("gt", in_order, 0)):
+                best.join(r, count, symbol(size))
+            r.set(in_order, count)
             worst = r.let(load(best.values, count - 1), "worst")
             r.set(size, count)
             with r.repeat(call("and", call("lt", taken, number(extent)), call("lt", size, number(room)))):
