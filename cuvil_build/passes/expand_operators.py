@@ -21,7 +21,7 @@ from cuvil_build.ops import catalog
 from cuvil_build.ops.expansion import Expansion
 from cuvil_build.ops.infer import Rewritable, attributes_of, check_call, infer_model
 from cuvil_build.ops.operator import Known
-from cuvil_build.ops.schema_body import call_body, has_body
+from cuvil_build.ops.schema_body import Body, call_body, has_body
 from cuvil_build.passes import specialise_if
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import can_replace, replace_value
@@ -152,8 +152,7 @@ class Expander:
     # Bodies of ONNX's schema ---------------------------------------------------------------------
 
     def _body(self, node: ir.Node, walk: Rewritable, build: Expansion) -> Sequence[ir.Value | None]:
-        types = [None if v is None else _type(walk.result.operand(v)) for v in node.inputs]
-        body = call_body(node, types, self.model.opset_imports)
+        body = self._call_body(node, walk, sizes=False) or self._call_body(node, walk, sizes=True)
         if body is None:
             raise UnsupportedOperator(f"operator {node.op_type} is not supported with these operands")
         formals = len(body.graph.input)
@@ -174,6 +173,11 @@ class Expander:
             for old, new in zip(list(inner.outputs), self._placed(inner, walk, build)):
                 stand_ins[old] = new
         return [None if v is None else stand_ins.get(v, v) for v in wanted]
+
+    def _call_body(self, node: ir.Node, walk: Rewritable, sizes: bool) -> Body | None:
+        """Few bodies depend on sizes, and in the body of a loop they are others later."""
+        types = [None if v is None else _type(walk.result.operand(v), sizes) for v in node.inputs]
+        return call_body(node, types, self.model.opset_imports)
 
     def _placed(self, node: ir.Node, walk: Rewritable, build: Expansion) -> Sequence[ir.Value]:
         if _is_constant(node):
@@ -244,12 +248,13 @@ def _expanded(function: Callable[..., Any], node: ir.Node, build: Expansion) -> 
     return [made] if isinstance(made, ir.Value) else list(made)
 
 
-def _type(known: Known) -> TypeProto:
-    """Dtype and rank: in the body of a loop, sizes are others later."""
+def _type(known: Known, sizes: bool) -> TypeProto:
     proto = TypeProto()
     proto.tensor_type.elem_type = ir_dtype(known.dtype).value
-    for _ in known.shape:
-        proto.tensor_type.shape.dim.add()
+    for dim in known.shape:
+        entry = proto.tensor_type.shape.dim.add()
+        if sizes and dim.is_static:
+            entry.dim_value = dim.value
     return proto
 
 
