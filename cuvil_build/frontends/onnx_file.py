@@ -183,15 +183,26 @@ class _Tidy:
     def graph(self, graph: GraphProto, outer: dict[str, str]) -> None:
         if graph.sparse_initializer:
             raise NotYet("sparse initializers", loc=Loc(self.label))
-        names = outer | self.define(graph)
+        own = self.define(graph)
+        names = outer | own
         for node in graph.node:
             node.domain = "" if node.domain == "ai.onnx" else node.domain
             self.rename(node, names)
         for value in (*graph.input, *graph.initializer, *graph.output):
             if value.name not in names:
                 raise damaged(self.label, f"output '{value.name}' is never defined")
-            value.name = names[value.name]
+            if value.name in own or value.name not in outer:
+                value.name = names[value.name]
+            else:
+                value.name = self.handed_on(graph, names[value.name])
         self.sort(graph)
+
+    def handed_on(self, graph: GraphProto, name: str) -> str:
+        """A body that gives an outer value gets a node for it."""
+        made = fresh_name(f"{name}.inner", self.taken)
+        graph.node.append(NodeProto(op_type="Identity", input=[name], output=[made]))
+        self.source.origins[made] = Origin(name, "Identity", self.source.opset)
+        return made
 
     def define(self, graph: GraphProto) -> dict[str, str]:
         """Unique names for all that the graph defines itself."""

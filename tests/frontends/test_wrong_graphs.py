@@ -145,6 +145,21 @@ def test_an_inner_constant_shadows_an_outer_one(tmp_path: Path) -> None:
         np.testing.assert_allclose(run_reference(imported.model, {"x": x}).outputs["y"], x * factor)
 
 
+def test_a_branch_that_gives_an_outer_value(tmp_path: Path) -> None:
+    """onnxruntime refuses it; ONNX does not."""
+    then = helper.make_graph([], "then", [], [value("x")])
+    other = helper.make_graph([node("Neg", "x", "r")], "else", [], [value("r")])
+    nodes = [
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Cast", "m", "c", to=TensorProto.BOOL),
+        node("If", "c", "y", then_branch=then, else_branch=other),
+    ]
+    path = saved(tmp_path, nodes, [value("y")])
+    for graph in (import_onnx(path).model, open_source(path, "m.onnx")):
+        for x, sign in ((X, 1), (X * 0, -1)):
+            np.testing.assert_array_equal(run_reference(graph, {"x": x}).outputs["y"], sign * x)
+
+
 # Order -----------------------------------------------------------------------------------------------------
 
 
