@@ -11,6 +11,7 @@ from cuvil_build.codegen.plan import Branch, Call, Instruction, Loop, ModulePlan
 from cuvil_build.cuir.int_expr import ZERO, Bounds, IntExpr, maximum, product
 from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.errors import Internal
+from cuvil_build.ops.lowered_graph import useful_limit
 
 LARGEST_DIM = 2**31 - 1
 """Of dims without a bound."""
@@ -60,7 +61,8 @@ class Tables:
 
     def most(self, expr: IntExpr) -> IntExpr | None:
         """The most that it can be, over the module's symbols; None where data decides."""
-        return limits_of(expr, self.limits)[1]
+        limit = limits_of(expr, self.limits)[1]
+        return useful_limit(limit) if expr.symbols() & self.limits.keys() else limit
 
     def upper(self, expr: IntExpr | None) -> int:
         """The largest value, or -1 where nothing bounds it."""

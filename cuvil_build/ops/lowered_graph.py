@@ -14,6 +14,9 @@ from cuvil_build.cuir.int_expr import IntExpr, product
 from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.kernel.lowered import LoweredRegion
 
+LARGEST_LIMIT = 1 << 30
+"""Bytes or elements; what may be larger and what data decides takes as much as a run needs."""
+
 
 @dataclass(frozen=True, slots=True)
 class GraphValue:
@@ -200,14 +203,20 @@ class LoweredGraph:
         yield from _branches(self.body)
 
     def size_limit(self, expr: IntExpr) -> IntExpr | None:
-        """The most that a size can be, over free dims alone; None where data decides without a limit."""
+        """The most that a size can be, over free dims alone; None where data decides without a limit that
+        memory could be held ready for."""
         if not (expr.symbols() & self.limits.keys()):
             return expr
         known: dict[str, Limits] = {}
         for symbol, limit in self.limits.items():
             most = None if limit is None else limits_of(limit, known)[1]
             known[symbol] = (self.lows.get(symbol), most)
-        return limits_of(expr, known)[1]
+        return useful_limit(limits_of(expr, known)[1])
+
+
+def useful_limit(limit: IntExpr | None) -> IntExpr | None:
+    """None for one that says nothing of what a run needs, such as the range of a dtype."""
+    return None if limit is not None and limit.is_static and limit.value > LARGEST_LIMIT else limit
 
 
 def _reference_size(dim: FreeDim) -> int:

@@ -254,6 +254,16 @@ def test_what_the_user_bounds_has_memory_before_and_is_refused_above(tmp_path: P
     module.check(fits)
 
 
+def test_the_range_of_a_type_is_no_limit_to_hold_memory_for(tmp_path: Path) -> None:
+    text = """g (int32[1] s) => (float[k] y) {
+      wide = Cast <to: int = 7> (s)
+      y = ConstantOfShape (wide)
+    }"""
+    module = SmallModule(text, tmp_path)
+    assert module.plan.heaps == 1 and (module.plan.arena_max or 0) < 1 << 20
+    module.check({"s": np.array([5], np.int32)}, {"s": np.array([0], np.int32)})
+
+
 def test_no_iteration_gives_results_without_elements(tmp_path: Path) -> None:
     build_for(target("x86_64"), SUM, tmp_path)
     with cuvil.load(tmp_path) as module:
