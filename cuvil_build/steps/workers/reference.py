@@ -48,13 +48,13 @@ def run(job: Job) -> None:
         "engines": sorted({y.engine for _, y in found}),
         "notes": sorted({y.note for _, y in found if y.note}),
         "tolerance": TOLERANCE.relative_to_max,
-        "model_tolerance": _model_tolerance(model, found),
+        "model_tolerance": model_tolerance(model, found),
     }
     job.log(json.dumps(report))
     job.outputs["report"].write_text(json.dumps(report, indent=1) + "\n")
 
 
-def _model_tolerance(model: ir.Model, found: Sequence[tuple[GoldenCase, Yardstick]]) -> float:
+def model_tolerance(model: ir.Model, found: Sequence[tuple[GoldenCase, Yardstick]]) -> float:
     """What the whole module is held to; each kernel by itself is held to the plain tolerance.
 
     Where activations are quantized by their own range, the last bit of a sum can tip a value into the next
