@@ -45,7 +45,7 @@ def case(
     batch = len(lengths)
     cache = [f32(batch, 2, past, 16, seed=n) for n in (3, 4)] if past else [None, None]
     operands = (
-        [f32(batch, steps, 128)] + [None, None]
+        [f32(batch, steps, 128), None, None]
         if packed
         else [f32(batch, steps, 64), f32(batch, steps, 32, seed=1), f32(batch, steps, 32, seed=2)]
     )

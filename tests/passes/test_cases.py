@@ -72,7 +72,8 @@ def test_every_pass_has_a_case() -> None:
 
 def typed(text: str) -> ir.Model:
     model = parse_model(text)
-    with contextlib.suppress(UndecidedRank, UnsupportedOperator):  # before `specialise-if`, `expand-operators`
+    # what `specialise-if` and `expand-operators` have yet to do
+    with contextlib.suppress(UndecidedRank, UnsupportedOperator):
         infer_model(model)
     return model
 
