@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from tests.kernel.nests import cast
 STORED = [d for d in DTYPES.values() if d.is_stored_only]
 COMPUTED = [d for d in DTYPES.values() if not d.is_stored_only]
 PAIRS = [(a, b) for a in STORED for b in COMPUTED] + [(a, b) for a in COMPUTED for b in STORED]
+CARRIED = [(d, d.carrier) for d in STORED] + [(d.carrier, d) for d in STORED]
 
 Libraries = dict[str, Any]
 BUILDS = {
@@ -29,16 +29,24 @@ BUILDS = {
 }
 
 
-@pytest.fixture(scope="module", params=[*BUILDS, "gcc"])
+def compiled(pairs: Sequence[tuple[DType, DType]], numbers: Numbers) -> list[str]:
+    kernels = [emit_kernel(cast(a, b), None, numbers=numbers) for a, b in pairs]
+    return list({k.spec.symbol: k.spec.source for k in kernels}.values())
+
+
+@pytest.fixture(scope="module", params=BUILDS)
 def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Numbers]:
-    numbers, mcpu = BUILDS.get(request.param, (NARROW, ()))
-    kernels = [emit_kernel(cast(a, b), None, numbers=numbers) for a, b in PAIRS]
-    sources = list({k.spec.symbol: k.spec.source for k in kernels}.values())
-    folder: Path = tmp_path_factory.mktemp("stored")
-    if request.param == "gcc":
-        return ctypes.CDLL(str(compile_gcc(sources, folder, ("-O1",)))), numbers
+    numbers, mcpu = BUILDS[request.param]
     flags = [*(f for f in ZIG if f != "-mcpu=native"), *mcpu]
-    return ctypes.CDLL(str(compile_zig(sources, folder, flags))), numbers
+    path = compile_zig(compiled(PAIRS, numbers), tmp_path_factory.mktemp("stored"), flags)
+    return ctypes.CDLL(str(path)), numbers
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Numbers]:
+    flags = ("-O1", "-fsanitize=undefined", "-fsanitize-recover=all")
+    path = compile_gcc(compiled(CARRIED, NARROW), tmp_path_factory.mktemp("gcc"), flags)
+    return ctypes.CDLL(str(path)), NARROW
 
 
 def patterns(dtype: DType) -> np.ndarray:
@@ -84,10 +92,7 @@ def same(actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return equal | (np.isnan(actual.astype(np.float64)) & np.isnan(wanted.astype(np.float64)))
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS, ids=[f"{a}-{b}" for a, b in PAIRS])
-def test_conversion_is_exact_or_rounds_to_nearest(
-    build: tuple[Any, Numbers], source: DType, target: DType
-) -> None:
+def check(build: tuple[Any, Numbers], source: DType, target: DType) -> None:
     x = patterns(source)
     nest = cast(source, target)
     wanted = {"x": x, "y": np.zeros(x.size, target.numpy)}
@@ -100,6 +105,21 @@ def test_conversion_is_exact_or_rounds_to_nearest(
         checked |= (x > 2.0**-127) & (x < 2.0**-126)
     wrong = np.flatnonzero(~checked)
     assert not wrong.size, [(x[i], actual[i], wanted["y"][i]) for i in wrong[:5]]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=[f"{a}-{b}" for a, b in PAIRS])
+def test_conversion_is_exact_or_rounds_to_nearest(
+    build: tuple[Any, Numbers], source: DType, target: DType
+) -> None:
+    check(build, source, target)
+
+
+@pytest.mark.parametrize(("source", "target"), CARRIED, ids=[f"{a}-{b}" for a, b in CARRIED])
+def test_conversion_has_no_undefined_behaviour(
+    sanitized: tuple[Any, Numbers], source: DType, target: DType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    check(sanitized, source, target)
+    assert "runtime error" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "float4e2m1"])
