@@ -151,7 +151,8 @@ def _operand_problems(node: NodeProto, schema: OpSchema) -> Iterator[str]:
     ):
         if not least <= len(names) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
-            yield f"has {len(names)} {what}s, {node.op_type} defines {wanted}"
+            count = f"{len(names)} {what}" + "s" * (len(names) != 1)
+            yield f"has {count}, {node.op_type} defines {wanted}"
         for name, formal in zip(names, formals):
             if not name and formal.option == OpSchema.FormalParameterOption.Single and what == "operand":
                 yield f"lacks its {what} '{formal.name}'"

@@ -316,7 +316,7 @@ def test_dims_without_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        (node("Add", "x", "y", "n"), "has 1 operands, Add defines 2"),
+        (node("Add", "x", "y", "n"), "has 1 operand, Add defines 2"),
         (node("Relu", "x x", "y", "n"), "has 2 operands, Relu defines 1"),
         (helper.make_node("Add", ["x", ""], ["y"], "n"), "lacks its operand 'B'"),
         (node("Softmax", "x", "y", "n", axis=1.5), "attribute 'axis' is of type float, Softmax defines int"),
