@@ -73,6 +73,8 @@ class Exclusion:
     reason: str
     fair: bool
     """Whether they count in the set that a tool is measured by."""
+    run: bool
+    """Whether they run all the same: they pass, beyond what is counted."""
     tests: tuple[str, ...]
 
 
@@ -94,11 +96,18 @@ def load_cases() -> tuple[Case, ...]:
 @cache
 def load_exclusions() -> tuple[Exclusion, ...]:
     rows = yaml.safe_load(EXCLUDED_FILE.read_text(encoding="utf-8"))
-    return tuple(Exclusion(r["reason"], r.get("fair", False), tuple(r["tests"])) for r in rows)
+    return tuple(
+        Exclusion(r["reason"], r.get("fair", False), r.get("run", False), tuple(r["tests"])) for r in rows
+    )
 
 
 def exclusion_of(name: str) -> Exclusion | None:
-    return next((e for e in load_exclusions() if name in e.tests), None)
+    """Why a test does not run."""
+    return next((e for e in load_exclusions() if name in e.tests and not e.run), None)
+
+
+def is_counted(name: str) -> bool:
+    return all(e.fair for e in load_exclusions() if name in e.tests)
 
 
 def operators_of(model: ModelProto) -> list[str]:

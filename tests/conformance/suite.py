@@ -15,6 +15,7 @@ from tests.conformance.cases import (
     Case,
     dtypes_of,
     exclusion_of,
+    is_counted,
     load_cases,
     operators_of,
     opset_of,
@@ -186,11 +187,14 @@ def _result(case: Case, prepared: Outcome | None, built: str | None, run: Outcom
     exclusion = exclusion_of(case.name)
     if exclusion is not None or prepared is None:
         reason = exclusion.reason if exclusion is not None else "not run"
-        fair = exclusion is None or exclusion.fair
-        return Result(case.name, case.category, "excluded", "", reason, reason, *facts, fair=fair)
+        return Result(
+            case.name, case.category, "excluded", "", reason, reason, *facts, fair=is_counted(case.name)
+        )
     status, stage, message, error = _ending(prepared, built, run)
     bound = tuple(prepared.data.get("bound", ())) if prepared.end == "done" else ()
-    return Result(case.name, case.category, status, stage, message, error, *facts, bound)
+    return Result(
+        case.name, case.category, status, stage, message, error, *facts, bound, is_counted(case.name)
+    )
 
 
 def _ending(prepared: Outcome, built: str | None, run: Outcome | None) -> tuple[str, str, str, str]:
