@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cuvil_build.cuir.dtypes import INT64
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.errors import ShapeMismatch
+from cuvil_build.errors import ShapeMismatch, UnsupportedDtype
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Expr
 from cuvil_build.kernel.routine_writer import load
@@ -31,6 +31,8 @@ def infer(
 ) -> Known:
     require_attribute(mode in MODES, f"mode='{mode}'", f"known: {', '.join(MODES)}")
     require_attribute(padding_mode in PADDINGS, f"padding_mode='{padding_mode}'")
+    if not x.dtype.is_float and MODES[mode] != "nearest":
+        raise UnsupportedDtype(f"GridSample between elements of {x.dtype}")
     if x.rank < 3 or grid.rank != x.rank:
         raise ShapeMismatch(f"GridSample of ranks {x.rank} and {grid.rank}")
     ctx.require_equal(grid.shape[-1], IntExpr.of(x.rank - 2), "coordinates of GridSample")

@@ -37,5 +37,10 @@ def test_matches_onnxruntime(case: Case) -> None:
     check(case, tolerance=1e-5)
 
 
+def test_nearest_integers() -> None:
+    x = np.arange(40, dtype=np.int32).reshape(2, 1, 4, 5)
+    check(sample(x, GRID, "nearest", "zeros", 0), evaluator=True)
+
+
 def test_compiled_kernels_match_onnxruntime(tmp_path: Path) -> None:
     check_compiled(CASES[::4], tmp_path)
