@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -79,9 +81,8 @@ def port_type(name: str) -> PortType:
 
 
 def _known(name: str) -> np.dtype[Any] | None:
-    try:
-        import ml_dtypes  # optional: only for arrays of dtypes that numpy lacks
-    except ImportError:
+    """Of ml_dtypes, which modules do without: it is there only for arrays of dtypes that numpy lacks."""
+    if importlib.util.find_spec("ml_dtypes") is None:
         return None
-    found = getattr(ml_dtypes, name, None)
+    found = getattr(importlib.import_module("ml_dtypes"), name, None)
     return None if found is None else np.dtype(found)

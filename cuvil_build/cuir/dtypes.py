@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from cuvil_build.cuir.int_expr import IntExpr, ceil_divide
@@ -62,8 +63,6 @@ class DType:
     def numpy(self) -> np.dtype:
         if not self.numpy_name:
             return np.dtype(self.name)
-        import ml_dtypes  # numpy's own dtypes do without
-
         found: np.dtype = np.dtype(getattr(ml_dtypes, self.numpy_name))
         return found
 
