@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from .compiled import check_compiled
@@ -13,7 +14,7 @@ X = f32(1, 4, 5, 6)
 W = f32(6, 4, 3, 3, seed=1)
 
 
-def offsets(groups: int, height: int, width: int, each: int = 2) -> object:
+def offsets(groups: int, height: int, width: int, each: int = 2) -> np.ndarray:
     return f32(1, groups * 9 * each, height, width, seed=each)
 
 
