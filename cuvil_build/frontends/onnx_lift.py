@@ -20,6 +20,7 @@ from cuvil_build.frontends.onnx_scan import BATCHED_SCAN, unbatch_scans
 from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import raise_all, unsupported_operator
 
+VENDOR = "com.microsoft"
 INITIALIZERS_APART = 4
 """From this format on, an initializer needs not be an input too; import has taken those inputs out."""
 
@@ -30,6 +31,7 @@ def lift(source: SourceModel, label: str) -> ir.Model:
     proto.ir_version = max(proto.ir_version, INITIALIZERS_APART)
     if 0 < source.opset < OPSET:
         _refuse_undefined(source, label)
+        _rehome(proto)
         if source.opset == BATCHED_SCAN:
             unbatch_scans(proto.graph)
         try:
@@ -65,6 +67,17 @@ def _converted(proto: onnx.ModelProto, label: str) -> ir.Model:
         cause = (str(error.__cause__ or error).strip().splitlines() or [""])[0]
         raise InvalidModel(f"its graph can't be read: {cause[:200]}", loc=Loc(label)) from error
     return model
+
+
+def _rehome(proto: onnx.ModelProto) -> None:
+    """onnxruntime's optimisers write operators of their own into the default domain, where the converter knows
+    none of them: they go to `com.microsoft`."""
+    moved = False
+    for node in (n for graph in graphs_of(proto.graph) for n in graph.node):
+        if node.domain == "" and not onnx.defs.has(node.op_type) and catalog.find(VENDOR, node.op_type):
+            node.domain, moved = VENDOR, True
+    if moved and all(entry.domain != VENDOR for entry in proto.opset_import):
+        proto.opset_import.append(onnx.helper.make_opsetid(VENDOR, 1))
 
 
 def _refuse_undefined(source: SourceModel, label: str) -> None:

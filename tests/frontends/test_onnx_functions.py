@@ -117,3 +117,14 @@ def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
     other = function("G", ["a"], ["b"], [call("F", ["a"], ["b"])])
     with pytest.raises(InvalidModel, match="calls itself"):
         import_onnx(written(tmp_path, [call("F", ["x"], ["y"])], [one, other]))
+
+
+def test_operators_of_onnxruntime_in_the_default_domain_are_lifted_too(tmp_path: Path) -> None:
+    node = helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["y"], axis=-1, epsilon=1e-6)
+    path = written(tmp_path, [helper.make_node("Sum", ["x"], ["z"]), node], [])
+    proto = onnx.load(path)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, np.float32), "g"))
+    onnx.save(proto, path)
+    model = import_onnx(path).model
+    want = X / np.sqrt((X * X).mean(-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(run_reference(model, {"x": X}).outputs["y"], want, rtol=1e-5)
