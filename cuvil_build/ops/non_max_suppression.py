@@ -104,8 +104,8 @@ def _select(build: NestBuilder, operands: tuple[View | None, ...], is_centered: 
         sides = tuple(r.temp(FLOAT32, room) for _ in range(5))
         found, rank = r.let(0, "found"), r.let(0, "rank")
         with r.repeat(call("and", call("lt", rank, total), call("lt", found, limit))):
-            box = r.let(load(order, rank), "box")
-            mine = _sides(r, boxes, r.point[0], box, is_centered)
+            candidate = r.let(load(order, rank), "box")
+            mine = _sides(r, boxes, r.point[0], candidate, is_centered)
             is_covered, other = r.let(Const(False, BOOL), "covered"), r.let(0, "other")
             with r.repeat(call("and", call("lt", other, found), call("not", is_covered))):
                 # without a way out in between, so that compilers make vectors of it
@@ -116,7 +116,7 @@ def _select(build: NestBuilder, operands: tuple[View | None, ...], is_centered: 
                     r.set(is_covered, call("or", is_covered, covers))
                 r.set(other, stop)
             with r.when(call("not", is_covered)):
-                r.store(kept.boxes, (*r.point, found), box)
+                r.store(kept.boxes, (*r.point, found), candidate)
                 for side, value in zip(sides, mine):
                     r.store(side, (found,), value)
                 r.increase(found)

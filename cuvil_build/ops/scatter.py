@@ -79,7 +79,9 @@ def infer_nd(
     return Known(data.dtype, data.shape)
 
 
-def lower_nd(build: NestBuilder, data: View, indices: View, updates: View, *, reduction: str = "none") -> View:
+def lower_nd(
+    build: NestBuilder, data: View, indices: View, updates: View, *, reduction: str = "none"
+) -> View:
     """Elements of a slice are independent, slices are not: two may go to the same place."""
     depth, lead = indices.shape[-1].value, indices.rank - 1
     indices, updates = build.operand(indices), build.operand(updates)

@@ -45,7 +45,7 @@ def sorted_rows(dtype: str = "float32") -> Routine:
     y = buffer("y", DTYPES[dtype], "rows", "n", role="output")
 
     def body(r: RoutineWriter) -> None:
-        row = r.temp(DTYPES[dtype], "n")
+        row = r.temp(DTYPES[dtype], IntExpr.of("n"))
         with r.loop(IntExpr.of("n")) as k:
             value = r.let(load(x, *r.point, k), "value")
             at = r.let(k, "at")

@@ -67,8 +67,16 @@ def regressor(targets: Sequence[Sequence[int]], x: np.ndarray = X, **more: Any) 
     return Case("TreeEnsembleRegressor", [x], attributes, domain="ai.onnx.ml", fixed=fixed)
 
 
-def classifier(targets: Sequence[Sequence[int]], low: float = 0.0, classes: int = 2, **more: Any) -> Case:
+def classifier(
+    targets: Sequence[Sequence[int]],
+    low: float = 0.0,
+    classes: int = 2,
+    base: Sequence[float] = (),
+    **more: Any,
+) -> Case:
     attributes = {**nodes(4), **leaves(4, "class", targets, low), **more}
+    if base:
+        attributes["base_values"] = list(base)
     attributes["classlabels_int64s"] = [10 * k + 3 for k in range(classes)]
     return Case("TreeEnsembleClassifier", [X], attributes, domain="ai.onnx.ml", outputs=2, fixed=[(0, 1)])
 
@@ -123,15 +131,15 @@ CASES = [
     ensemble(np.float32, modes=(0, 3, 4, 1)),
     ensemble(np.float32, targets=1),
     classifier([[0], [1], [2]], classes=3),
-    classifier([[0, 1, 2]], -1, 3, base_values=[0.1, 0.2, 0.3]),
+    classifier([[0, 1, 2]], -1, 3, base=(0.1, 0.2, 0.3)),
     classifier([[0, 2], [1]], classes=3, post_transform="SOFTMAX"),
 ]
 BINARY = [
-    classifier(targets, low, **base, post_transform=post)
+    classifier(targets, low, base=base, post_transform=post)
     for targets, low, base, post in itertools.product(
         ([[0]], [[1]], [[0, 1]]),
         (0.0, -1.0),
-        ({}, {"base_values": [0.25]}, {"base_values": [0.1, 0.2]}),
+        ((), (0.25,), (0.1, 0.2)),
         ("NONE", "LOGISTIC", "SOFTMAX"),
     )
 ]
