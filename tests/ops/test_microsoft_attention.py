@@ -87,6 +87,8 @@ CASES += [
         same_as=Q_SAME,
     ),
 ]
+SIGNED = [u8(2, 3, 8), u8(8, 24, seed=1, dtype=np.int8), *QUANTIZED[2:], None, np.uint8(128), np.int8(3)]
+CASES += [Case("QAttention", SIGNED, HEADS, domain=M, fixed=Q_FIXED)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
