@@ -59,17 +59,24 @@ def model_tolerance(model: ir.Model, found: Sequence[tuple[GoldenCase, Yardstick
 
     Where activations are quantized by their own range, the last bit of a sum can tip a value into the next
     integer. How much that matters to the model show two runs of the reference that sum in different order,
-    and runs on inputs that are one unit in the last place away. Where outputs are narrow floats, the
+    and runs on inputs that are one unit in the last place away. Where values are narrow floats, the
     reference rounds after every node, kernels round where they store.
     """
-    narrow = max(last_place(array.dtype) for _, y in found for array in y.outputs.values())
-    tolerance = max(TOLERANCE.relative_to_max, min(narrow * ROUNDINGS, LARGEST))
+    tolerance = max(TOLERANCE.relative_to_max, min(_narrowest(model) * ROUNDINGS, LARGEST))
     if not any(node.op_type in DYNAMIC for node in all_nodes(model)):
         return tolerance
     apart = max(y.optimised_difference for _, y in found)
     reference = Reference(model)
     moved = max(_sensitivity(reference, golden) for golden, _ in found)
     return min(max(tolerance, 2 * apart, 2 * moved), LARGEST)
+
+
+def _narrowest(model: ir.Model) -> float:
+    """The largest last place of the 16-bit floats that the graph computes; 0 where it has none."""
+    dtypes = {v.dtype for node in all_nodes(model) for v in node.outputs if v.dtype is not None}
+    return max(
+        (last_place(d.numpy()) for d in dtypes & {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}), default=0.0
+    )
 
 
 def _sensitivity(reference: Reference, golden: GoldenCase) -> float:
