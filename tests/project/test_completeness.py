@@ -163,10 +163,13 @@ def test_every_folder_of_the_build_has_tests() -> None:
 def test_test_folders_mirror_the_tree() -> None:
     """A test is found where its subject's name leads."""
     apart = {
+        "conformance",
         "cuvil",
+        "differential",
         "e2e",
         "failing",
         "fixtures",
+        "fuzz",
         "golden",
         "project",
         "recipes",
