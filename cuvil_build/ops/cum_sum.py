@@ -19,6 +19,9 @@ def infer(ctx: InferContext, x: Known, axis: Known, *, exclusive: int = 0, rever
     found = _axis(axis)
     if found.is_static:
         normal_axis(found.value, x.rank)
+    else:
+        ctx.require_at_most(IntExpr.of(-x.rank), found, "axis")
+        ctx.require_at_most(found, IntExpr.of(x.rank - 1), "axis")
     return Known(x.dtype, x.shape)
 
 

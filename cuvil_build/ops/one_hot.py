@@ -28,7 +28,9 @@ def _depth(ctx: InferContext, depth: Known) -> IntExpr:
             raise ShapeMismatch(f"OneHot with a depth of {number}")
         return IntExpr.of(number)
     if depth.contents is not None:
-        return IntExpr.of(depth.contents.reshape(-1)[0])
+        found = IntExpr.of(depth.contents.reshape(-1)[0])
+        ctx.require_at_most(IntExpr.of(0), found, "depth of OneHot")
+        return found
     return ctx.measured("depth", 0)
 
 

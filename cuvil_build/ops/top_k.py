@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cuvil_build.cuir.dtypes import INT64
-from cuvil_build.cuir.int_expr import minimum
+from cuvil_build.cuir.int_expr import ZERO, minimum
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.kernel.routine_writer import load, number, symbol
 from cuvil_build.kernel.view import of_buffer
@@ -21,6 +21,7 @@ def infer(
 ) -> tuple[Known, Known]:
     along = normal_axis(axis, x.rank)
     (count,) = integers(k, "k of TopK")
+    ctx.require_at_most(ZERO, count, "k of TopK")
     ctx.require_at_most(count, x.shape[along], "k of TopK")
     shape = (*x.shape[:along], count, *x.shape[along + 1 :])
     return Known(x.dtype, shape), Known(INT64, shape)
