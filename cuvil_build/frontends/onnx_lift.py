@@ -70,8 +70,8 @@ def _converted(proto: onnx.ModelProto, label: str) -> ir.Model:
 
 
 def _rehome(proto: onnx.ModelProto) -> None:
-    """onnxruntime's optimisers write operators of their own into the default domain, where the converter stops
-    at them: they go to `com.microsoft`."""
+    """Optimisers of onnxruntime write its own operators into the default domain, where the converter knows
+    none of them: they go to `com.microsoft`."""
     moved = False
     for node in (n for graph in graphs_of(proto.graph) for n in graph.node):
         if node.domain == "" and not onnx.defs.has(node.op_type) and catalog.find(VENDOR, node.op_type):
