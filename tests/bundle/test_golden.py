@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from cuvil_build.bundle.golden import GoldenCase, read_golden, write_golden
+from cuvil_build.cuir.dtypes import DTYPES
 from cuvil_build.errors import InvalidGolden
 
 
@@ -47,3 +48,16 @@ def test_other_safetensors_files_are_refused(tmp_path: Path) -> None:
     save_file({"w": np.zeros(1)}, tmp_path / "g")
     with pytest.raises(InvalidGolden, match="'w'"):
         read_golden(tmp_path / "g")
+
+
+def test_dtypes_that_numpy_lacks_come_back(tmp_path: Path) -> None:
+    arrays = {
+        name: np.resize(np.array([1.0, 1.0, 0.5]), (3, 5)).astype(dtype.numpy)
+        for name, dtype in DTYPES.items()
+        if dtype.is_stored_only
+    }
+    write_golden(tmp_path / "golden.safetensors", [GoldenCase(arrays, {})])
+    (case,) = read_golden(tmp_path / "golden.safetensors")
+    for name, array in arrays.items():
+        assert case.inputs[name].dtype == array.dtype
+        np.testing.assert_array_equal(case.inputs[name].astype(np.float32), array.astype(np.float32))

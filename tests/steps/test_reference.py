@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 
 from cuvil_build.bundle.golden import read_golden
 from cuvil_build.samples import InvalidSamples
+from cuvil_build.steps.workers.reference import _narrowest
 from tests.steps.built import Built, tree
 
 
@@ -36,3 +39,15 @@ def test_given_samples_are_used_and_checked(net: Built, tmp_path: Path) -> None:
     assert (case.inputs["x"] == 0.5).all()
     with pytest.raises(InvalidSamples, match="21"):
         net.again(node, tmp_path / "bad", {"samples/0000": bad})
+
+
+def graph(dtype: str) -> ir.Model:
+    text = f"""<ir_version: 10, opset_import: ["": 22]>
+    g ({dtype}[n] x) => ({dtype}[n] y) {{ h = Cast <to = 10> (x)  y = CastLike (h, x) }}"""
+    model: ir.Model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+    return model
+
+
+def test_graphs_that_compute_in_16_bits_are_held_to_some_roundings() -> None:
+    assert _narrowest(graph("float")) == 2.0**-10
+    assert _narrowest(graph("bfloat16")) == 2.0**-7
