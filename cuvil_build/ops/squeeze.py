@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cuvil_build.cuir.int_expr import ONE, ZERO
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.errors import NotYet
 from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.kernel.view import Index, reindex
@@ -18,12 +18,25 @@ def infer(
 ) -> Known:
     dropped = _dropped(x.shape, axes_of(axes_operand, axes))
     if axes_operand is None and axes is None:
-        open_dims = [d for d in x.shape if not d.is_static and ctx.bounds(d)[0] <= 1]
-        if open_dims:
-            raise NotYet(f"Squeeze without axes, while the dim {open_dims[0]} may be 1")
+        _keep_open(ctx, x.shape)
     for axis in dropped:
         ctx.require_equal(x.shape[axis], ONE, f"the squeezed axis {axis}")
     return Known(x.dtype, tuple(d for axis, d in enumerate(x.shape) if axis not in dropped))
+
+
+def _keep_open(ctx: InferContext, shape: Shape) -> None:
+    """A dim that is 1 in some runs alone would change the rank. One that data decides, which can be 0 as far
+    as anyone knows and has no bound that a user could raise, is taken not to; the module checks that."""
+    for dim in shape:
+        low, _ = ctx.bounds(dim)
+        if dim.is_static or low > 1:
+            continue
+        if low == 1:
+            raise NotYet(
+                f"Squeeze without axes, while the dim {dim} may be 1",
+                hint="give the dim a minimum of 2, or export with axes",
+            )
+        ctx.require_at_most(IntExpr.of(2), dim, "a dim that Squeeze without axes keeps")
 
 
 def lower(

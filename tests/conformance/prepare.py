@@ -23,6 +23,7 @@ from cuvil_build.bundle.weights import write_weights
 from cuvil_build.codegen.assemble import ModuleNames, WeightPool, assemble
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.codegen.module import emit_module, units
+from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.errors import (
     CuvilError,
     NotYet,
@@ -98,7 +99,7 @@ def _attempt(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
     onnx.save(_bind(model, data, bound), path)
-    imported = import_onnx(path, file_label=case.name)
+    imported = import_onnx(path, dims=_empty_dims(model, data), file_label=case.name)
     inference = fuse_graph(imported.model, _rules()).inference
     assign_layouts(imported.model, inference)
     graph = lower_graph(imported.model, infer_model(imported.model, annotate=False), order_of)
@@ -177,6 +178,18 @@ def _write_data(
 def _free_inputs(model: ModelProto) -> list[str]:
     stored = {t.name for t in model.graph.initializer}
     return [v.name for v in model.graph.input if v.name not in stored]
+
+
+def _empty_dims(model: ModelProto, data: Sequence[DataSet]) -> dict[str, DimSpec]:
+    """Free dims that are 0 in the data: only a project that says so has a minimum below 1."""
+    values = {v.name: v for v in model.graph.input}
+    return {
+        dim.dim_param: DimSpec(0, None)
+        for inputs, _ in data
+        for name, array in zip(_free_inputs(model), inputs)
+        for dim, size in zip(values[name].type.tensor_type.shape.dim, np.shape(array))
+        if dim.dim_param and size == 0
+    }
 
 
 # Inputs that shape others ----------------------------------------------------------------------------------
