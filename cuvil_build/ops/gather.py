@@ -13,7 +13,7 @@ from cuvil_build.kernel.view import integer, reindex
 from cuvil_build.ops.choices import from_end
 from cuvil_build.ops.contents import Contents
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.scalar import add, call, cast, select
+from cuvil_build.ops.scalar import add, call, cast, maximum, minimum, select, sub
 from cuvil_build.ops.shapes import ANY, normal_axis
 
 
@@ -35,7 +35,7 @@ def lower(build: NestBuilder, data: View, indices: View, *, axis: int = 0) -> Vi
     buffer = source.buffer
 
     def at(index: Index) -> Expr:
-        position = wrapped(indices.at(index[along:after]), data.shape[along])
+        position = held(indices.at(index[along:after]), data.shape[along])
         return Load(buffer, (*index[:along], position, *index[after:]))
 
     return build.compute(shape, data.dtype, at)
@@ -58,6 +58,44 @@ def wrapped(position: Expr, extent: IntExpr) -> Expr:
     return select(call("lt", wide, 0), add(wide, integer(extent, INT64)), wide)
 
 
+def held(position: Expr, extent: IntExpr) -> Expr:
+    """The same inside of the axis: a module whose indices were not checked reads no foreign memory."""
+    last = integer(extent - 1, INT64)
+    return maximum(minimum(wrapped(position, extent), last), 0)
+
+
+def largest(build: NestBuilder, indices: View) -> View:
+    """The largest index, those from the end counted from there; -1 where there are none."""
+    counted = build.map(_counted, indices)
+    found = build.reduce("max", counted, range(indices.rank), keepdims=False) if indices.rank else counted
+    return build.map(lambda e: maximum(e, -1), found)
+
+
+def _counted(index: Expr) -> Expr:
+    wide = cast(index, INT64)
+    return select(call("lt", wide, 0), sub(-1, wide), wide)
+
+
+def check_axis(
+    build: NestBuilder, data: View, indices: View, *rest: View, axis: int = 0, **attributes: object
+) -> list[tuple[View, IntExpr]]:
+    """Indices into one axis of the first operand."""
+    return [(largest(build, indices), data.shape[axis % data.rank] - 1)]
+
+
+def check_slices(
+    build: NestBuilder, data: View, indices: View, *rest: View, batch_dims: int = 0, **attributes: object
+) -> list[tuple[View, IntExpr]]:
+    """Indices whose last axis is a position in several axes of the first operand."""
+    lead = indices.shape[:-1]
+
+    def entry(k: int) -> View:
+        return reindex(indices, lead, lambda index: (*index, IntExpr.of(k)))
+
+    depth = indices.shape[-1].value
+    return [(largest(build, entry(k)), data.shape[batch_dims + k] - 1) for k in range(depth)]
+
+
 def infer_elements(ctx: InferContext, data: Known, indices: Known, *, axis: int = 0) -> Known:
     normal_axis(axis, data.rank)
     if data.rank != indices.rank:
@@ -72,7 +110,7 @@ def lower_elements(build: NestBuilder, data: View, indices: View, *, axis: int =
     buffer = source.buffer
 
     def at(index: Index) -> Expr:
-        position = wrapped(indices.at(index), data.shape[along])
+        position = held(indices.at(index), data.shape[along])
         return Load(buffer, (*index[:along], position, *index[along + 1 :]))
 
     return build.compute(indices.shape, data.dtype, at)
@@ -95,8 +133,7 @@ def lower_nd(build: NestBuilder, data: View, indices: View, *, batch_dims: int =
 
     def at(index: Index) -> Expr:
         entries = [
-            wrapped(indices.at((*index[:lead], IntExpr.of(k))), data.shape[batch_dims + k])
-            for k in range(depth)
+            held(indices.at((*index[:lead], IntExpr.of(k))), data.shape[batch_dims + k]) for k in range(depth)
         ]
         return Load(buffer, (*index[:batch_dims], *entries, *index[lead:]))
 
@@ -113,7 +150,26 @@ def _single(indices: View) -> IntExpr | None:
 
 
 OPS = (
-    Operator("Gather", infer, lower, kind="gather", dtypes=ANY, evaluate=evaluate),
-    Operator("GatherElements", infer_elements, lower_elements, kind="gather", dtypes=ANY),
-    Operator("GatherND", infer_nd, lower_nd, kind="gather", dtypes=ANY),
+    Operator(
+        "Gather",
+        infer,
+        lower,
+        kind="gather",
+        dtypes=ANY,
+        evaluate=evaluate,
+        index_operand=1,
+        check_indices=check_axis,
+    ),
+    Operator(
+        "GatherElements",
+        infer_elements,
+        lower_elements,
+        kind="gather",
+        dtypes=ANY,
+        index_operand=1,
+        check_indices=check_axis,
+    ),
+    Operator(
+        "GatherND", infer_nd, lower_nd, kind="gather", dtypes=ANY, index_operand=1, check_indices=check_slices
+    ),
 )

@@ -11,10 +11,12 @@ from cuvil_build.cuir.dims import read_dims
 from cuvil_build.cuir.dtypes import INT64
 from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum, minimum
 from cuvil_build.cuir.locations import location_of, source_nodes
+from cuvil_build.cuir.naming import fresh_name
 from cuvil_build.cuir.weights import digest_of
 from cuvil_build.errors import CuvilError
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.lowered import LoweredRegion
+from cuvil_build.ops import catalog
 from cuvil_build.ops.dropout import keeps_all
 from cuvil_build.ops.infer import Inference, MeasuredDim, attributes_of
 from cuvil_build.ops.lowered_graph import (
@@ -34,7 +36,7 @@ from cuvil_build.ops.lowered_graph import (
     MeasureItem,
     RegionItem,
 )
-from cuvil_build.ops.lowering import RegionNode, lower_region
+from cuvil_build.ops.lowering import RegionNode, lower_index_check, lower_region
 from cuvil_build.ops.needed import needed_nodes
 from cuvil_build.ops.operator import Known
 
@@ -130,6 +132,7 @@ class _Walk:
         else:
             yield from self.measure(node, place)
             yield from self.definitions(node)
+            yield from self.index_checks(node, place)
             yield self.alias(node) if self.is_alias(node) else self.region(node, place)
 
     def alias(self, node: ir.Node) -> AliasItem:
@@ -203,6 +206,46 @@ class _Walk:
         )
         for name, dim in zip(names, dims):
             yield MeasureItem(name, (self.measured(dim, 0),))
+
+    def index_checks(self, node: ir.Node, place: str) -> Iterator[Item]:
+        """Positions in memory that data gives are looked at before kernels follow them. What a region itself
+        computes can't be: kernels keep such positions inside."""
+        function = self.model.functions.get(node.op_identifier())
+        nodes: Sequence[ir.Node] = list(function) if function is not None else [node]
+        actual = dict(zip(function.inputs, node.inputs)) if function is not None else {}
+        for number, inner in enumerate(nodes):
+            operator = catalog.find(inner.domain, inner.op_type)
+            if operator is None or operator.index_operand is None or inner not in self.needed:
+                continue
+            formal = inner.inputs[operator.index_operand]
+            indices = actual.get(formal, formal) if formal is not None else None
+            if formal is None or indices is None or (function is not None and formal not in actual):
+                continue
+            found = self.inference.operand(indices)
+            if found.constant is None and found.contents is None:
+                yield from self.index_check(inner, formal, indices, actual, f"{place}/{number}/check")
+
+    def index_check(
+        self,
+        node: ir.Node,
+        formal: ir.Value,
+        indices: ir.Value,
+        actual: Mapping[ir.Value, ir.Value | None],
+        place: str,
+    ) -> Iterator[Item]:
+        known = self.known_values([node], actual)
+        inputs = [(_name(formal), self.buffer(indices, "x0", INPUT))]
+        region, highs = lower_index_check(_row(node), known, inputs, self.inference.bounds)
+        names = tuple(f"{_name(node.outputs[0])}#{place}#{n}" for n in range(len(highs)))
+        for name in names:
+            self.values[name] = GraphValue(name, INT64, (), ())
+        nodes = tuple(source_nodes(node)) or (node.name or node.op_type,)
+        yield RegionItem(place, region, (self.value(indices),), names, nodes)
+        for name, high in zip(names, highs):
+            what = f"the largest index of node '{node.name}'"
+            symbol = fresh_name("largest_index", {*self.inference.bounds, *self.limits})
+            self.symbol(symbol, IntExpr.of(-1), high)
+            yield MeasureItem(name, (Measured(symbol, 0, -1, high, what),))
 
     # Loops ---------------------------------------------------------------------------------------
 

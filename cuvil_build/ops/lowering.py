@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import Bounds
+from cuvil_build.cuir.dtypes import INT64, DType
+from cuvil_build.cuir.int_expr import Bounds, IntExpr
 from cuvil_build.errors import CuvilError, Internal, Loc, NotYet, UnsupportedDtype, UnsupportedOperator
-from cuvil_build.kernel.builder import NestBuilder
-from cuvil_build.kernel.expr import Buffer
+from cuvil_build.kernel.builder import Index, NestBuilder
+from cuvil_build.kernel.expr import OUTPUT, Buffer, Expr
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.stored import loaded, memory_of, narrowed
 from cuvil_build.kernel.view import View, of_constant, of_contents
@@ -69,6 +69,42 @@ def lower_region(
         tuple(build.nests),
         tuple(array for _, array in build.constants),
     )
+
+
+def lower_index_check(
+    node: RegionNode,
+    known: Mapping[str, Known],
+    inputs: Sequence[tuple[str, Buffer]],
+    bounds: Mapping[str, Bounds] | None = None,
+) -> tuple[LoweredRegion, tuple[IntExpr, ...]]:
+    """A region that gives the largest positions in a node's index operand, and the most that each may be."""
+    operator = find(node.domain, node.op_type)
+    assert operator is not None and operator.check_indices is not None
+    build = NestBuilder(bounds=bounds)
+    buffers = dict(inputs)
+    views = [
+        _input_view(known[n], buffers[n]) if n in buffers else _shaped(known.get(n)) for n in node.inputs
+    ]
+    build.start(node.name, [])
+    rows = operator.check_indices(build, *views, **node.attributes)
+    outputs = [Buffer(f"y{n}", INT64, (), (), OUTPUT) for n in range(len(rows))]
+    for (view, _), target in zip(rows, outputs):
+        build.store(view, target)
+    region = LoweredRegion(
+        tuple(memory_of(b) for _, b in inputs), tuple(outputs), tuple(build.inner), tuple(build.nests)
+    )
+    return region, tuple(high for _, high in rows)
+
+
+def _shaped(known: Known | None) -> View | None:
+    """An operand that has no elements here."""
+    if known is None:
+        return None
+
+    def at(index: Index) -> Expr:
+        raise Internal("a check of indices reads more than the indices")
+
+    return View(known.dtype.carrier, known.shape, at)
 
 
 def _lower_node(

@@ -80,6 +80,12 @@ class Operator:
     measure: Callable[..., Any] | None = None
     """`measure(build, *inputs, **attributes)`: an int64 scalar view, or a tuple of them, for each number that
     `infer` asked `ctx.measured` for, in order. Lowered as a region of its own, before `lower`."""
+    index_operand: int | None = None
+    """An operand of positions that must lie inside of something: `check_indices` says what that is."""
+    check_indices: Callable[..., Any] | None = None
+    """`check_indices(build, *inputs, **attributes)`: pairs of an int64 scalar view, the largest position as
+    counted from 0 (-1: there is none), and the most that it may be. Computed before the operator runs; inputs
+    other than the index operand may be read for their shapes only."""
     expand: Callable[..., Any] | None = None
     """`expand(build, *inputs, **attributes)`: the node as nodes of other operators; see `ops.expansion`."""
     tests: Mapping[str, str] = field(default_factory=dict)

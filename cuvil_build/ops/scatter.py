@@ -1,6 +1,7 @@
 """ScatterElements, ScatterND and TensorScatter: a copy of the data with some elements updated.
 
-Indices outside of an axis are skipped: a module never writes outside of its memory.
+Indices outside of an axis end a run with an error where they are seen before (`check_indices`), else they
+are skipped: a module never writes outside of its memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from cuvil_build.kernel.expr import Buffer, Expr, apply
 from cuvil_build.kernel.routine import Place
 from cuvil_build.kernel.routine_writer import RoutineWriter, load, number
 from cuvil_build.kernel.view import of_buffer
-from cuvil_build.ops.gather import wrapped
+from cuvil_build.ops.gather import check_axis, check_slices, wrapped
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import call, cast
 from cuvil_build.ops.shapes import ANY, normal_axis, require_attribute, same_dtype
@@ -177,7 +178,23 @@ def _check_reduction(reduction: str) -> None:
 
 
 OPS = (
-    Operator("ScatterElements", infer_elements, lower_elements, kind="scatter", dtypes=ANY),
-    Operator("ScatterND", infer_nd, lower_nd, kind="scatter", dtypes=ANY),
+    Operator(
+        "ScatterElements",
+        infer_elements,
+        lower_elements,
+        kind="scatter",
+        dtypes=ANY,
+        index_operand=1,
+        check_indices=check_axis,
+    ),
+    Operator(
+        "ScatterND",
+        infer_nd,
+        lower_nd,
+        kind="scatter",
+        dtypes=ANY,
+        index_operand=1,
+        check_indices=check_slices,
+    ),
     Operator("TensorScatter", infer_tensor, lower_tensor, kind="scatter", dtypes=ANY),
 )
