@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, exact_divide, product
 from cuvil_build.errors import Internal
-from cuvil_build.kernel.expr import TEMP, Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within
+from cuvil_build.kernel.expr import TEMP, Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Local, Within
 from cuvil_build.kernel.nest import Axis, Nest, Stage, children
 from cuvil_build.kernel.split import find_split, simplify
 from cuvil_build.kernel.view import Index, View, within
@@ -70,7 +70,7 @@ def _rewritten(expr: Expr, map_int: MapInt, map_load: MapLoad | None, memo: dict
     def again(inner: Expr) -> Expr:
         return rewrite(inner, map_int, map_load, memo)
 
-    if isinstance(expr, Const):
+    if isinstance(expr, (Const, Local)):
         return expr
     if isinstance(expr, IndexValue):
         return IndexValue(map_int(expr.index), expr.dtype)
