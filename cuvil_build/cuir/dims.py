@@ -112,8 +112,8 @@ class Canonical:
         self._seen: dict[IntExpr, IntExpr] = {}
 
     def learn(self, bounds: Mapping[str, Bounds]) -> None:
-        """Of symbols that are no dims; whoever owns them adds to it before a new one is used. Symbols of which
-        nothing is known are sizes: not negative."""
+        """Of symbols that are no dims; whoever owns them adds to it before a new one is used. Symbols of
+        which nothing is known are sizes: not negative."""
         self._others = bounds
 
     def __call__(self, expr: IntExpr) -> IntExpr:

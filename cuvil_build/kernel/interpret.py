@@ -187,7 +187,8 @@ def converted(array: Any, dtype: DType) -> Any:
     if dtype.name == "uint64":
         top = np.minimum(wide, np.nextafter(2.0**64, 0))
         high = top >= 2.0**63
-        low: np.ndarray = np.where(high, top - 2.0**63, np.maximum(top, -(2.0**63))).astype(np.int64).view(np.uint64)
+        signed = np.where(high, top - 2.0**63, np.maximum(top, -(2.0**63))).astype(np.int64)
+        low: np.ndarray = signed.view(np.uint64)
         return np.asarray(low ^ (high.astype(np.uint64) << np.uint64(63)))
     bits = 64 if dtype.bits == 64 or dtype.name == "uint32" else 32
     limit = 2.0 ** (bits - 1)

@@ -1,4 +1,4 @@
-"""Constants of narrow dtypes in products: widened when the weights are packed, so that inner loops convert nothing."""
+"""Constants of narrow dtypes in products: widened when they are packed, so that loops convert nothing."""
 
 from __future__ import annotations
 

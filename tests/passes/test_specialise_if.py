@@ -37,7 +37,7 @@ def test_a_dim_within_bounds_needs_no_guard() -> None:
 
 def test_two_branches_that_fit_up_to_an_output_are_an_error_with_a_way_out() -> None:
     text = SQUEEZED.replace("y = Gemm(m, w)", "y = Relu(m)").replace("float[N,2] y", "y")
-    with pytest.raises(CuvilError, match="branches of If give 'y' .* has one rank") as caught:
+    with pytest.raises(CuvilError, match=r"branches of If give 'y' .* has one rank") as caught:
         run_passes(parse_model(text), ["specialise-if"])
     assert "bound" in caught.value.hint
 

@@ -37,8 +37,8 @@ from cuvil_build.kernel.program import (
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitand": "&", "bitor": "|", "bitxor": "^"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _FLOAT_SECTIONS = frozenset(
-    "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp floor fmod log mod pow rint round sigmoid sign "
-    "sin sinh sqrt tan tanh".split()
+    "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp floor fmod log mod pow rint round sigmoid "
+    "sign sin sinh sqrt tan tanh".split()
 )
 
 
