@@ -108,6 +108,9 @@ def infer_loop(walk: Walk, node: ir.Node) -> Sequence[Known | None]:
             known[value] = formal
         with walk.relations.scope():
             walk.graph(body)
+        other = next((v for v in body.outputs if v not in walk.result.known), None)
+        if other is not None:
+            raise NotYet(f"a body of Loop or Scan that gives '{other.name}', which is no tensor")
         found = _changes(walk, body, formals, changed)
         if not found:
             break
