@@ -88,8 +88,9 @@ def same(actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     bits = dtype.bits_dtype.numpy if dtype.kind != "bool" else np.uint8
     equal = np.asarray(actual.view(bits) == wanted.view(bits))
     if not dtype.is_float:
-        return equal | np.asarray(actual.astype(np.int64) == wanted.astype(np.int64))
-    return equal | (np.isnan(actual.astype(np.float64)) & np.isnan(wanted.astype(np.float64)))
+        return np.asarray(equal | (actual.astype(np.int64) == wanted.astype(np.int64)))
+    both = np.isnan(actual.astype(np.float64)) & np.isnan(wanted.astype(np.float64))
+    return np.asarray(equal | both)
 
 
 def check(build: tuple[Any, Numbers], source: DType, target: DType) -> None:
@@ -129,7 +130,7 @@ def test_packed_elements_come_back(name: str, count: int) -> None:
     x = patterns(dtype)[:count] if count <= 4 else np.resize(patterns(dtype), count)
     data = pack_bits(x)
     assert data.size == -(-count * dtype.bits // 8)
-    back: Sequence[Any] = unpack_bits(data, dtype, count).astype(np.float32)
+    back = unpack_bits(data, dtype, count).astype(np.float32)
     np.testing.assert_array_equal(back, x.astype(np.float32))
 
 
