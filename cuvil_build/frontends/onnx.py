@@ -31,7 +31,8 @@ from cuvil_build.frontends.onnx_file import Declared, read_model
 from cuvil_build.frontends.onnx_lift import lift
 from cuvil_build.frontends.onnx_outputs import own_outputs
 from cuvil_build.ops import catalog
-from cuvil_build.ops.infer import Inference, UndecidedRank, infer_model, raise_all, unsupported_operator
+from cuvil_build.ops.infer import UndecidedRank, infer_model, raise_all, unsupported_operator
+from cuvil_build.ops.inference import Inference
 from cuvil_build.ops.support import unsupported_nodes
 from cuvil_build.passes import containers, eliminate_dead
 from cuvil_build.passes.expand_operators import Expander, is_expandable

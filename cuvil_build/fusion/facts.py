@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from cuvil_build.cuir.int_expr import IntExpr, product
 from cuvil_build.fusion.expression import BOOL, LIST, NUMBER, TEXT, VALUE, Function, NotKnown
-from cuvil_build.ops.infer import Inference, attributes_of
+from cuvil_build.ops.infer import attributes_of
+from cuvil_build.ops.inference import Inference
 from cuvil_build.ops.operator import Known
 
 

@@ -22,7 +22,8 @@ from cuvil_build.fusion.pattern import Chain, GraphPattern
 from cuvil_build.fusion.rule import Rule
 from cuvil_build.fusion.scope import Scope
 from cuvil_build.ops import catalog
-from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.inference import Inference
 
 MAX_ROUNDS = 8
 """Of rewrites: what one rule leaves may be what another one looks for."""

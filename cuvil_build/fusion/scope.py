@@ -11,7 +11,7 @@ from cuvil_build.cuir.opset import FUSED_DOMAIN
 from cuvil_build.cuir.traverse import graphs_within, operands, subgraphs_of
 from cuvil_build.fusion.facts import Facts
 from cuvil_build.ops import catalog
-from cuvil_build.ops.infer import Inference
+from cuvil_build.ops.inference import Inference
 from cuvil_build.ops.needed import is_shape_operand, needed_nodes
 from cuvil_build.ops.operator import Known, Operator
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import takewhile
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +13,7 @@ import onnx_ir as ir
 
 from cuvil_build.cuir.dims import Canonical, FreeDim, read_dims, read_limits
 from cuvil_build.cuir.guards import Guard, read_guards
-from cuvil_build.cuir.int_expr import Bounds, IntExpr, minimum, product
+from cuvil_build.cuir.int_expr import Bounds, IntExpr, product
 from cuvil_build.cuir.locations import location_of
 from cuvil_build.cuir.traverse import operands
 from cuvil_build.cuir.types import dtype_of, set_type, shape_of
@@ -26,15 +23,16 @@ from cuvil_build.errors import (
     InvalidModel,
     ManyErrors,
     NotYet,
-    ShapeMismatch,
-    UnsupportedAttribute,
     UnsupportedOperator,
     nearest,
 )
 from cuvil_build.ops import catalog
-from cuvil_build.ops.infer_loop import LoopFacts, infer_loop
-from cuvil_build.ops.operator import Infer, Known, Operator
+from cuvil_build.ops.infer_loop import infer_loop
+from cuvil_build.ops.inference import Inference, LocalDim, MeasuredDim, ReadElements
+from cuvil_build.ops.node_context import NodeContext
+from cuvil_build.ops.operator import Known, Operator
 from cuvil_build.ops.relations import Relations, condition_of, single_content
+from cuvil_build.ops.signature import check_call
 
 MAX_CONTENTS = 256
 LONGEST_DIM = 100
@@ -61,87 +59,6 @@ class NoRelation(UnsupportedOperator):
             hint="fix the dims that the condition depends on, or export the model without the If",
         )
         self.node = node
-
-
-@dataclass(frozen=True, slots=True)
-class LocalDim:
-    """A dim that a branch decides when it runs: an `If` output whose branches differ on this axis."""
-
-    name: str
-    then_value: IntExpr
-    else_value: IntExpr
-    bounds: Bounds
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredDim:
-    """A symbol that data decides when the module runs."""
-
-    name: str
-    low: int
-    high: IntExpr | None
-    """The most that it can be, over symbols that are known before it; None: no limit is known."""
-    what: str
-    """In the model's words, for errors."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadElements:
-    """A small integer value whose elements are read when it is computed: they decide shapes."""
-
-    dims: tuple[MeasuredDim, ...]
-    """By row-major position."""
-    contents: np.ndarray[Any, Any]
-
-
-@dataclass(slots=True)
-class Inference:
-    """What is known of a model's values; of function bodies, as the first call has them."""
-
-    known: dict[ir.Value, Known] = field(default_factory=dict)
-    guards: dict[ir.Node, tuple[Guard, ...]] = field(default_factory=dict)
-    """What must hold before a node runs: found here, or left on it by a pass. Each once per scope."""
-    local_dims: dict[ir.Node, tuple[LocalDim, ...]] = field(default_factory=dict)
-    """By `If` node."""
-    decided: dict[ir.Node, str] = field(default_factory=dict)
-    """`If` nodes whose branch is known: the name of its attribute."""
-    read: dict[ir.Value, ReadElements] = field(default_factory=dict)
-    """Values whose elements decide shapes, and are known only when the module runs."""
-    measured: dict[ir.Node, tuple[MeasuredDim, ...]] = field(default_factory=dict)
-    """Dims of results that the node's `measure` computes."""
-    defined: dict[ir.Node, tuple[tuple[str, IntExpr], ...]] = field(default_factory=dict)
-    """Names for long expressions in the dims of a node's results, in order."""
-    loops: dict[ir.Node, LoopFacts] = field(default_factory=dict)
-    bounds: dict[str, Bounds] = field(default_factory=dict)
-    """Of every symbol, free and local."""
-    free: frozenset[str] = frozenset()
-    """The symbols that are read from shapes of inputs."""
-    errors: list[CuvilError] = field(default_factory=list)
-    """What a walk that was told to go on met."""
-
-    def of(self, value: ir.Value) -> Known:
-        return self.known[value]
-
-    def operand(self, value: ir.Value) -> Known:
-        """The value as its readers know it: with elements that are read when the module runs."""
-        known = self.find_operand(value)
-        assert known is not None
-        return known
-
-    def decided_dims(self) -> dict[str, Bounds]:
-        """The symbols that data decides when the module runs."""
-        rows = [*self.measured.values(), *(read.dims for read in self.read.values())]
-        names = [dim.name for dims in rows for dim in dims]
-        names += [dim.name for facts in self.loops.values() for dim in facts.dims]
-        return {name: self.bounds[name] for name in names}
-
-    def decided_symbols(self) -> frozenset[str]:
-        """Those that are no free dims of the inputs."""
-        return frozenset(self.bounds.keys() - self.free)
-
-    def find_operand(self, value: ir.Value) -> Known | None:
-        known, read = self.known.get(value), self.read.get(value)
-        return known if known is None or read is None else replace(known, contents=read.contents)
 
 
 Find = Callable[[str, str], Operator | None]
@@ -300,7 +217,7 @@ class _Walk:
             missing = [v for v in missing if v in node.inputs]
         if missing:
             raise Internal(f"nothing is known of '{missing[0].name}'")
-        context = _Context(self.relations, node, self.symbol)
+        context = NodeContext(self.relations, node, self.symbol)
         for guard in read_guards(node):
             context.guard(guard)
         if (node.domain, node.op_type) == ("", "If"):
@@ -326,7 +243,7 @@ class _Walk:
         finally:
             self.keep_going = going
 
-    def note(self, node: ir.Node, context: _Context) -> None:
+    def note(self, node: ir.Node, context: NodeContext) -> None:
         """What the node's context has gathered; a loop's body is inferred more than once."""
         self.result.guards.pop(node, None)
         self.result.measured.pop(node, None)
@@ -346,7 +263,7 @@ class _Walk:
 
     # Operators ------------------------------------------------------------------------------------
 
-    def operator(self, node: ir.Node, context: _Context) -> Sequence[Known | None]:
+    def operator(self, node: ir.Node, context: NodeContext) -> Sequence[Known | None]:
         if (node.domain, node.op_type) == ("", "Constant"):
             return [_constant(node)]
         operator = self.find(node.domain, node.op_type)
@@ -369,7 +286,7 @@ class _Walk:
     def evaluated(
         self,
         operator: Operator,
-        context: _Context,
+        context: NodeContext,
         inputs: Sequence[Known | None],
         attributes: Mapping[str, Any],
         output: Known,
@@ -462,7 +379,7 @@ class _Walk:
 
     # Functions ------------------------------------------------------------------------------------
 
-    def call(self, function: ir.Function, node: ir.Node, context: _Context) -> Sequence[Known | None]:
+    def call(self, function: ir.Function, node: ir.Node, context: NodeContext) -> Sequence[Known | None]:
         """The body is inferred for each call: its contents and guards are in the caller's symbols."""
         if len(node.inputs) != len(function.inputs):
             raise Internal(
@@ -494,7 +411,7 @@ class _Walk:
 
     # Branches -------------------------------------------------------------------------------------
 
-    def branch(self, node: ir.Node, context: _Context) -> Sequence[Known | None]:
+    def branch(self, node: ir.Node, context: NodeContext) -> Sequence[Known | None]:
         condition = node.inputs[0]
         if condition is None:
             raise InvalidModel("If has no condition")
@@ -573,68 +490,9 @@ class _Walk:
         return holds, guards
 
 
-class _Context:
-    """What one node's `infer` may ask."""
-
-    def __init__(self, relations: Relations, node: ir.Node, symbol: Callable[[str, Bounds], str]) -> None:
-        self._relations = relations
-        self._node = node
-        self._symbol = symbol
-        self.guards: list[Guard] = []
-        self.dims: list[MeasuredDim] = []
-
-    @property
-    def output_count(self) -> int:
-        return len(self._node.outputs)
-
-    def require_equal(self, left: IntExpr, right: IntExpr, what: str) -> IntExpr:
-        equal = self._relations.is_equal(left, right)
-        if equal is False:
-            raise ShapeMismatch(f"{what}: {left} is not {right}")
-        first, second = sorted(
-            (self._relations.canonical(left), self._relations.canonical(right)), key=_plainness
-        )
-        if equal is None:
-            self.guard(Guard(second, "==", first, what))
-        return first
-
-    def require_at_most(self, left: IntExpr, right: IntExpr, what: str) -> None:
-        low, high = self._relations.bounds(right - left)
-        if high is not None and high < 0:
-            raise ShapeMismatch(f"{what}: {left} is more than {right}")
-        if low < 0:
-            self.guard(Guard(self._relations.canonical(left), "<=", self._relations.canonical(right), what))
-
-    def is_equal(self, left: IntExpr, right: IntExpr) -> bool | None:
-        return self._relations.is_equal(left, right)
-
-    def bounds(self, expr: IntExpr) -> Bounds:
-        return self._relations.bounds(expr)
-
-    def measured(self, what: str, low: int = 0, high: IntExpr | None = None) -> IntExpr:
-        limit = None if high is None else self._relations.bounds(high)[1]
-        name = self._symbol(f"{self._node.outputs[0].name or 'value'}_{len(self.dims)}", (low, limit))
-        most = self._relations.ranges[name][1]
-        if most is not None and most != limit:
-            high = IntExpr.of(most) if high is None else minimum(high, most)
-        self.dims.append(MeasuredDim(name, low, high, f"{what} of node '{self._node.name}'"))
-        return IntExpr.of(name)
-
-    def guard(self, guard: Guard) -> None:
-        fact = (guard.left, guard.relation, guard.right)
-        if fact not in self._relations.proved:
-            self._relations.proved.add(fact)
-            self.guards.append(guard)
-
-
 def _least(*limits: int | None) -> int | None:
     known = [limit for limit in limits if limit is not None]
     return min(known) if known else None
-
-
-def _plainness(expr: IntExpr) -> tuple[bool, int, str]:
-    text = str(expr)
-    return not expr.is_static, len(text), text
 
 
 def _mapped(function: Callable[[IntExpr], IntExpr], contents: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -673,57 +531,3 @@ def unsupported_operator(domain: str, op_type: str) -> UnsupportedOperator:
         names = [name for known, name in catalog.operators() if known == domain and name != op_type]
         hint = nearest(op_type, names) or "ONNX does not define it: export without custom operators"
     return UnsupportedOperator(f"operator {full} is not supported", hint=hint)
-
-
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    """Of an operator's function: what a node may and must give it."""
-
-    required: tuple[str, ...]
-    """Operands, from the first on."""
-    most: int | None
-    """Operands; None where any number is taken."""
-    attributes: frozenset[str] | None
-    """None where any are taken."""
-    needed: tuple[str, ...]
-    """Attributes without a default."""
-
-
-@lru_cache(maxsize=1024)
-def _signature(infer: Infer) -> _Signature:
-    parameters = list(inspect.signature(infer).parameters.values())[1:]
-    kinds = inspect.Parameter
-    names = {p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
-    open_names = any(p.kind == kinds.VAR_KEYWORD for p in parameters)
-    open_count = any(p.kind == kinds.VAR_POSITIONAL for p in parameters)
-    positional = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
-    needed = [p.name for p in parameters if p.kind == kinds.KEYWORD_ONLY and p.default is kinds.empty]
-    return _Signature(
-        tuple(p.name for p in takewhile(_is_required, positional)),
-        None if open_count else len(positional),
-        None if open_names else frozenset(names),
-        tuple(needed),
-    )
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is inspect.Parameter.empty and "None" not in str(parameter.annotation)
-
-
-def check_call(infer: Infer, node: ir.Node, count: int, attributes: Mapping[str, Any]) -> None:
-    signature = _signature(infer)
-    most, names = signature.most, signature.attributes
-    if most is not None and count > most:
-        raise InvalidModel(f"{node.op_type} has {count} operands, at most {most} are defined")
-    for position, name in enumerate(signature.required):
-        if position >= count or node.inputs[position] is None:
-            raise InvalidModel(f"{node.op_type} lacks its operand {position}, '{name}'")
-    unknown = [] if names is None else sorted(set(attributes) - names)
-    if unknown:
-        raise UnsupportedAttribute(
-            f"{node.op_type} has the attribute {', '.join(unknown)}, which is not supported",
-            hint=nearest(unknown[0], names or ()),
-        )
-    missing = [name for name in signature.needed if name not in attributes]
-    if missing:
-        raise InvalidModel(f"{node.op_type} lacks the attribute '{missing[0]}'")

@@ -18,7 +18,8 @@ from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.ops import catalog
 from cuvil_build.ops.dropout import keeps_all
-from cuvil_build.ops.infer import Inference, MeasuredDim, attributes_of
+from cuvil_build.ops.infer import attributes_of
+from cuvil_build.ops.inference import Inference, MeasuredDim
 from cuvil_build.ops.lowered_graph import (
     AliasItem,
     Body,

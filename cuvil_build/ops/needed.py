@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from cuvil_build.ops import catalog
-from cuvil_build.ops.infer import Inference
+from cuvil_build.ops.inference import Inference
 from cuvil_build.ops.operator import Known
 
 SHAPE_READERS = ("Shape", "Size")

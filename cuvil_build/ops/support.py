@@ -7,7 +7,7 @@ import onnx_ir as ir
 from cuvil_build.cuir.locations import location_of
 from cuvil_build.errors import CuvilError, UnsupportedDtype, UnsupportedOperator
 from cuvil_build.ops import catalog
-from cuvil_build.ops.infer import Inference
+from cuvil_build.ops.inference import Inference
 from cuvil_build.ops.needed import needed_nodes
 
 KNOWN_TO_LOWERING = ("If",)

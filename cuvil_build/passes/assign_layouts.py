@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from cuvil_build.cuir.int_expr import ONE, IntExpr
 from cuvil_build.ops import catalog
-from cuvil_build.ops.infer import Inference
+from cuvil_build.ops.inference import Inference
 
 ORDER_KEY = "cuvil.order"
 _RANKS = (3, 4, 5)

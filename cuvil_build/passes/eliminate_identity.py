@@ -7,7 +7,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from cuvil_build.cuir.traverse import all_nodes
-from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.inference import Inference
 from cuvil_build.ops.operator import Known
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import can_replace, remove_node, replace_value

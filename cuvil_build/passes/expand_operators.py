@@ -19,9 +19,10 @@ from cuvil_build.cuir.types import ir_dtype
 from cuvil_build.errors import InvalidModel, NotYet, UnsupportedOperator
 from cuvil_build.ops import catalog
 from cuvil_build.ops.expansion import Expansion
-from cuvil_build.ops.infer import Rewritable, attributes_of, check_call, infer_model
+from cuvil_build.ops.infer import Rewritable, attributes_of, infer_model
 from cuvil_build.ops.operator import Known
 from cuvil_build.ops.schema_body import Body, call_body, has_body
+from cuvil_build.ops.signature import check_call
 from cuvil_build.passes import specialise_if
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import can_replace, replace_value

@@ -11,7 +11,8 @@ import onnx_ir as ir
 from cuvil_build.cuir.locations import inherit
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.traverse import graphs_within
-from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.inference import Inference
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import add_constant, can_replace, constant_of, remove_node, replace_value
 

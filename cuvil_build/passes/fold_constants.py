@@ -16,7 +16,8 @@ from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import IR_VERSION
 from cuvil_build.cuir.traverse import graphs_within, subgraphs_of
-from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.inference import Inference
 from cuvil_build.passes import eliminate_dead
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import add_constant, replace_value

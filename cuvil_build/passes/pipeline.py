@@ -13,7 +13,8 @@ from cuvil_build import catalog
 from cuvil_build.cuir.text import print_graph
 from cuvil_build.cuir.verify import verify
 from cuvil_build.errors import CuvilError, Internal, InvalidGraph, nearest
-from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.inference import Inference
 from cuvil_build.passes.graph_pass import GraphPass, Rewrite
 
 IMPORT: tuple[str, ...] = (

@@ -17,7 +17,8 @@ from cuvil_build.cuir.locations import inherit
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.traverse import graphs_within, subgraphs_of
 from cuvil_build.errors import CuvilError, UnsupportedOperator
-from cuvil_build.ops.infer import BRANCHES, Inference, NoRelation, Rewriting, UndecidedRank, infer_model
+from cuvil_build.ops.infer import BRANCHES, NoRelation, Rewriting, UndecidedRank, infer_model
+from cuvil_build.ops.inference import Inference
 from cuvil_build.passes.graph_pass import GraphPass, PassResult, Rewrite
 from cuvil_build.passes.rewire import can_replace, remove_node, replace_value
 from cuvil_build.passes.sink_into_branches import RankFromData, sink

@@ -19,7 +19,8 @@ from cuvil_build.cuir.int_expr import Bounds, IntExpr
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
 from cuvil_build.kernel.interpret import interpret
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.ops.infer import Inference, attributes_of, infer_model
+from cuvil_build.ops.infer import attributes_of, infer_model
+from cuvil_build.ops.inference import Inference
 from cuvil_build.ops.lowering import RegionNode, lower_region
 from cuvil_build.ops.operator import Known
 from cuvil_build.reference import Reference

@@ -8,7 +8,8 @@ import pytest
 
 from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.inference import Inference
 
 HEADER = '<ir_version: 10, opset_import: ["": 26]>'
 CONSTANTS = (

@@ -16,7 +16,8 @@ from cuvil_build.cuir.traverse import all_nodes
 from cuvil_build.cuir.types import dtype_of, shape_of
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.frontends.onnx import import_onnx
-from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.inference import Inference
 
 HELP = "Show inputs, outputs, dims, operators and guards of a model or a step's graph."
 

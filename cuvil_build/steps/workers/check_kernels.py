@@ -19,7 +19,8 @@ from cuvil_build.cuir.locations import location_of
 from cuvil_build.cuir.types import dtype_of, ir_dtype
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.errors import VerificationFailed
-from cuvil_build.ops.infer import Inference, infer_model
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.ops.inference import Inference
 from cuvil_build.ops.operator import Known
 from cuvil_build.reference import ReferenceFailed, run_reference
 from cuvil_build.steps.step import Job
