@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum
-from cuvil_build.memory.blocks import Block, MemoryPlan, aligned
+from cuvil_build.memory.blocks import ALIGNMENT, Block, MemoryPlan, aligned
 from cuvil_build.memory.bound import lower_bound
 
 
 def plan_arena(blocks: Sequence[Block], sizes: Mapping[str, int]) -> MemoryPlan:
     """`sizes` are the reference values of all free dims (their maximum, or a typical size)."""
     movable = [b for b in blocks if b.nbytes.terms]
-    concrete = {b.name: aligned(b.nbytes).evaluate(sizes) for b in movable}
+    # a size that is nothing at the reference sizes may be something at others: it has a place in the order
+    concrete = {b.name: max(aligned(b.nbytes).evaluate(sizes), ALIGNMENT) for b in movable}
     at_reference = _fit(movable, concrete)
     definitions: tuple[tuple[str, IntExpr], ...] = ()
     offsets = {name: IntExpr.of(offset) for name, offset in at_reference.items()}

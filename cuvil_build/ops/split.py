@@ -43,7 +43,9 @@ def _sizes(ctx: InferContext, extent: IntExpr, split: Known | None, count: int) 
     if split is not None:
         return sizes(ctx, split, "sizes of Split")
     each = ceil_divide(extent, count)
-    return [each] * (count - 1) + [extent - each * (count - 1)]
+    last = extent - each * (count - 1)
+    ctx.require_at_most(ZERO, last, "the last part of Split")
+    return [each] * (count - 1) + [last]
 
 
 OP = Operator("Split", infer, lower, kind="view", dtypes=ANY, shape_operands=(1,))

@@ -217,11 +217,10 @@ _NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
 
 
 def _fits(other: Value, value: Value) -> bool:
-    try:
-        shape = np.broadcast_shapes(other.array.shape, value.array.shape)
-    except ValueError:
-        return False
-    return int(np.prod(shape)) <= MOST_ELEMENTS
+    """Of the same size in all dims that both have: of what was computed, a dim may be 1 by accident, and only
+    one that is 1 when the model is built spreads."""
+    pairs = zip(reversed(other.array.shape), reversed(value.array.shape))
+    return other.rank <= value.rank and all(a == b for a, b in pairs)
 
 
 def _is_useful(array: np.ndarray) -> bool:

@@ -50,6 +50,15 @@ def test_zero_sized_values_take_no_space() -> None:
     assert plan.arena.value == 64
 
 
+@pytest.mark.parametrize("at_reference", [1, 2])
+def test_blocks_that_are_nothing_at_the_reference_sizes_keep_apart_at_others(at_reference: int) -> None:
+    n = IntExpr.of("n")
+    blocks = [Block("a", n * 64, 0, 1), Block("b", (n - 2) * 64, 1, 2), Block("c", (n - 2) * 64, 2, 3)]
+    plan = plan_arena(blocks, {"n": at_reference})
+    for size in (2, 3, 9):
+        assert_disjoint(blocks, plan, {"n": size})
+
+
 def test_no_blocks_need_no_arena() -> None:
     assert plan_arena([], {}).arena.value == 0
 

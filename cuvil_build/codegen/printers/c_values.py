@@ -262,6 +262,8 @@ class ValuePrinter:
         else:
             bits = left.type.dtype.bits
             texts = self(left), self(right)
+        if texts[0] == texts[1] and not left.type.dtype.is_float:
+            texts = f"({texts[0]} + 0)", texts[1]  # compilers warn of what is compared with itself
         return self._as_mask(f"{texts[0]} {_COMPARE[v.function]} {texts[1]}", bits, v.type.lanes)
 
     def _logic(self, v: Op) -> str:
