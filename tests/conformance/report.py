@@ -115,7 +115,10 @@ def _row(title: str, results: Sequence[Result]) -> str:
 
 
 def _reason(result: Result) -> str:
-    """Without addresses, folders and numbers of a run; a table needs one line."""
+    """The one that somebody gave; else the message without addresses and folders, in one line."""
+    known = next((e for e in load_exclusions() if e.run and result.name in e.tests), None)
+    if known is not None:
+        return known.reason
     text = result.message if result.status != "crash" else result.message.split("==")[-1]
     text = " ".join(text.replace("|", "/").split())
     text = re.sub(r"0x[0-9a-f]+", "0x…", text)

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.run", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="of names; repeatable")
     parser.add_argument("--category", action="append", default=[], choices=CATEGORIES)
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only every Nth of those selected")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--target", default="x86_64-avx2")
     parser.add_argument("--out", type=Path, default=Path("conformance-out"), metavar="DIR")
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = select(load_cases(), options.only, options.category)
     if options.failed:
         cases = [c for c in cases if c.name not in known or not _is_settled(known[c.name])]
+    cases = cases[:: max(options.every, 1)]
     if not cases:
         print("no test has such a name", file=sys.stderr)
         return 2

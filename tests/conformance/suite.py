@@ -32,7 +32,7 @@ from tests.conformance.prepare import Place, prepare, warm
 
 STATUSES = ("pass", "fail", "not-yet", "unsupported", "crash", "timeout", "excluded")
 PER_FORK, PER_LIBRARY = 25, 64
-PREPARE_LIMIT_S, LIGHT_LIMIT_S, RUN_LIMIT_S = 60.0, 600.0, 60.0
+PREPARE_LIMIT_S, LIGHT_LIMIT_S = 60.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class Settings:
     jobs: int = 2
     target: str = "x86_64-avx2"
     sanitize: bool = False
+    run_limit_s: float = 60.0
     log: Callable[[str], None] = lambda _: None
 
 
@@ -151,7 +152,7 @@ def _link(
 def _run(cases: Sequence[Case], settings: Settings) -> dict[str, Outcome]:
     names = {c.identifier: c.name for c in cases}
     batches = [[c.identifier for c in cases[i : i + PER_LIBRARY]] for i in range(0, len(cases), PER_LIBRARY)]
-    found = work_apart(batches, _started(settings), jobs=settings.jobs, limit_s=RUN_LIMIT_S)
+    found = work_apart(batches, _started(settings), jobs=settings.jobs, limit_s=settings.run_limit_s)
     return {names[o.item]: o for o in found}
 
 
