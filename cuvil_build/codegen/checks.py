@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cuvil_build.cuir.dtypes import BOOL, INT64
-from cuvil_build.cuir.int_expr import IntExpr, maximum, minimum
+from cuvil_build.cuir.int_expr import ZERO, IntExpr, exact_divide, maximum, minimum
 from cuvil_build.kernel.canonical import canonicalise
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.routine import Routine
@@ -67,6 +67,7 @@ class _Checks:
 
     def checks(self) -> Checks:
         numbers = _Numbers(self.graph)
+        numbers.meet_all(self.graph.body)
         everything = list(_regions(self.graph.body))
         measures = {i.name.removesuffix(_MEASURE): i for i in everything if i.name.endswith(_MEASURE)}
         kept, skipped = [], []
@@ -74,7 +75,7 @@ class _Checks:
             kind = item.name.rsplit("/", 1)[-1]
             if not kind.isdigit() and "/" in item.name:
                 continue  # numbers written to memory: no node computes them
-            if numbers.take(item):
+            if numbers.fit(_symbols(self.graph, item)):
                 kept.append(item)
             else:
                 skipped.append(", ".join(item.nodes))
@@ -183,18 +184,28 @@ class _Numbers:
     equal: dict[str, IntExpr] = field(default_factory=dict)
     least: dict[str, IntExpr] = field(default_factory=dict)
     most: dict[str, IntExpr] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+    """Symbols of guards that no choice is known to meet."""
 
     def __post_init__(self) -> None:
         for name, value in _defined(self.graph.body):
             self.equal[name] = value.substitute(self.equal)
 
-    def take(self, item: RegionItem) -> bool:
-        """Whether the guards of a region can be met; then they are, from now on."""
-        kept = dict(self.equal), dict(self.least), dict(self.most)
-        if all(self._meet(guard) for guard in item.guards):
-            return True
-        self.equal, self.least, self.most = kept
-        return False
+    def meet_all(self, body: Body) -> None:
+        """Every guard of the graph, in order: a check is made once, and all that follows relies on it."""
+        waiting = [guard for inner in _bodies(body) for item in inner.items for guard in item.guards]
+        left: list[GraphGuard] = []
+        while len(waiting) != len(left):  # what later guards decide may settle earlier ones
+            left, waiting = waiting, [guard for guard in waiting if not self._meet(guard)]
+        for guard in waiting:
+            self.open |= self._chosen_in(guard.left) | self._chosen_in(guard.right)
+
+    def fit(self, symbols: set[str]) -> bool:
+        """Whether the numbers chosen for these symbols are known to go together."""
+        return not any(self._chosen_in(IntExpr.of(name)) & self.open for name in symbols)
+
+    def _chosen_in(self, expr: IntExpr) -> set[str]:
+        return set(expr.substitute(self.equal).symbols() & self.graph.limits.keys())
 
     def _meet(self, guard: GraphGuard) -> bool:
         left, right = guard.left.substitute(self.equal), guard.right.substitute(self.equal)
@@ -213,11 +224,14 @@ class _Numbers:
         return self._pin(left, guard.relation, right)
 
     def _equate(self, one: IntExpr, other: IntExpr) -> bool:
-        name = str(one)
-        if name not in self.graph.limits or name in other.symbols():
-            return False
-        self.equal = {s: expr.substitute({name: other}) for s, expr in self.equal.items()} | {name: other}
-        return True
+        """A symbol of the first side becomes what the other one says, where it is a factor of all of it."""
+        for name in sorted(one.symbols() & self.graph.limits.keys()):
+            factor, rest = one.split(name)
+            value = None if factor is None or rest != ZERO else exact_divide(other, factor)
+            if value is not None and name not in value.symbols():
+                self.equal = {s: e.substitute({name: value}) for s, e in self.equal.items()} | {name: value}
+                return True
+        return False
 
     def _pin(self, left: IntExpr, relation: str, right: IntExpr) -> bool:
         """Let all its symbols be one small number with which it holds, whatever the free dims are."""
