@@ -25,7 +25,6 @@ CASES = [
     (Case("Transpose", [f32(2, 3)], {"perm": [0, 0]}), ShapeMismatch, "perm"),
     (Case("Squeeze", [f32(2, 3), i64(0)], constants=[1]), ShapeMismatch, "squeezed axis 0"),
     (Case("Split", [f32(5), i64(2, 2)], {}, [1], outputs=2), ShapeMismatch, "sizes of Split"),
-    (Case("Resize", [f32(1, 1, 2, 2), None, f32(4)], {"mode": "cubic"}, [2]), NotYet, "cubic"),
     (
         Case("MaxPool", [f32(1, 1, 4, 4)], {"kernel_shape": [2, 2], "stride": [1, 1]}),
         UnsupportedAttribute,
