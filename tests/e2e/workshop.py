@@ -21,6 +21,7 @@ from cuvil_build.store.local import LocalStore
 from tests.networks.networks import NETWORKS, Feeds, Network
 
 PACKAGE_MODELS: Mapping[str, Any] = yaml.safe_load((Path(__file__).parent / "models.yaml").read_text())
+MORE_MODELS: Mapping[str, Any] = yaml.safe_load((Path(__file__).parent / "more_models.yaml").read_text())
 
 EXECUTED = ("x86_64", "x86_64-avx2", "aarch64-neon", "wasm32-simd128")
 TARGETS = (*EXECUTED, "x86_64-avx512")
@@ -46,7 +47,7 @@ def network(name: str) -> Subject:
 
 
 def package_model(name: str) -> Subject:
-    facts = PACKAGE_MODELS[name]
+    facts = PACKAGE_MODELS.get(name) or MORE_MODELS[name]
     section = {"source": facts["source"], "dims": facts["dims"]}
     return Subject(name, section, [_sample(name, facts["inputs"], case) for case in (1, 2)])
 
