@@ -23,7 +23,7 @@ def model_file(context: StepContext) -> dict[str, Path]:
 def fetch(job: Job) -> None:
     text = job.inputs["source"].read_text()
     if "slow" in text:
-        time.sleep(0.2)
+        time.sleep(3 if "slower" in text else 0.2)
     if "crash" in text:
         os.kill(os.getpid(), signal.SIGSEGV)
     if "bug" in text:

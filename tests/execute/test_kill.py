@@ -93,7 +93,7 @@ def test_nothing_survives_a_killed_build(fresh: Toy) -> None:
 
 
 def test_an_interrupted_build_ends_quietly_and_goes_on_later(fresh: Toy) -> None:
-    fresh.write("models/a.txt", "slow\nkernel slow slow\n")
+    fresh.write("models/a.txt", "slow\nkernel slower slow\n")
     process = start(fresh)
     wait_for_first_log(fresh)
     process.send_signal(signal.SIGINT)
