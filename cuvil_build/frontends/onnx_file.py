@@ -183,6 +183,8 @@ class _Tidy:
     def graph(self, graph: GraphProto, outer: dict[str, str]) -> None:
         if graph.sparse_initializer:
             raise NotYet("sparse initializers", loc=Loc(self.label))
+        if not outer and not all(v.name for v in graph.input):
+            raise damaged(self.label, "an input of the graph has no name")
         own = self.define(graph)
         names = outer | own
         for node in graph.node:

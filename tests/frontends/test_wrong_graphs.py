@@ -131,6 +131,11 @@ def test_two_inputs_of_one_name(tmp_path: Path) -> None:
     assert refused(path) == "two inputs have the same name"
 
 
+def test_an_input_without_a_name(tmp_path: Path) -> None:
+    path = saved(tmp_path, [node("Relu", "x", "y")], [value("y")], [value("x", 2), value("", 2)])
+    assert refused(path) == "an input of the graph has no name"
+
+
 def test_an_inner_constant_shadows_an_outer_one(tmp_path: Path) -> None:
     inner = numpy_helper.from_array(np.full((2,), 5, np.float32), "two")
     then = helper.make_graph([node("Mul", "x two", "r")], "then", [], [value("r")], [inner])
