@@ -17,7 +17,9 @@ from tests.toy_project import Toy
 
 TOP = Path(__file__).parents[2]
 CUVIL = """\
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 from cuvil_build import api
 from cuvil_build.cli.main import main
 api.STEPS = "tests.toy_catalog"
