@@ -44,7 +44,8 @@ def read_golden(path: Path) -> list[GoldenCase]:
     sides: dict[int, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = {}
     with safe_open(path, framework="np") as file:
         kinds = file.metadata() or {}
-        stored = {key: from_plain(file.get_tensor(key), kinds.get(key, "")) for key in file.keys()}  # noqa: SIM118
+        names = list(file.keys())
+        stored = {name: from_plain(file.get_tensor(name), kinds.get(name, "")) for name in names}
     for key, array in sorted(stored.items()):
         match = _NAME.fullmatch(key)
         if not match:

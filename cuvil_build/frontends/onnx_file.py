@@ -14,6 +14,8 @@ import onnx
 import onnx.defs
 import onnx.helper
 import onnx_ir as ir
+
+# protobuf ships no types
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,17 +126,14 @@ def measure(
     rule = _Rule.of(attributes)
     along = rule.along(x.rank)
 
-    def size(axis: int, scale: Expr) -> Expr:
+    def size(axis: int, scale: Expr, index: Index) -> Expr:
         wide = mul(integer(x.shape[axis], FLOAT32), scale)
         if not _has(scales):
             wide = add(wide, 0.5)
         return scalar.maximum(cast(call("floor", wide), INT64), 0)
 
     found = _scales(rule, x.shape, along, scales, sizes)
-    return tuple(
-        build.compute((), INT64, lambda index, a=a, s=s: size(a, s))  # type: ignore[misc]
-        for a, s in zip(along, found)
-    )
+    return tuple(build.compute((), INT64, partial(size, axis, scale)) for axis, scale in zip(along, found))
 
 
 def lower(
@@ -264,11 +262,10 @@ def _nearest(build: NestBuilder, x: View, lines: Mapping[int, Line], rounding: s
     if all(line.rational is not None for line in lines.values()):
         return reindex(x, shape, lambda index: _nearest_index(lines, rounding, index))
     source = build.buffer(x)
-    tables = {axis: _positions(build, line, rounding) for axis, line in lines.items()}
+    tables = {axis: build.buffer(_positions(build, line, rounding)) for axis, line in lines.items()}
 
     def at(index: Index) -> Expr:
-        entries = (load(tables[d].buffer, i) if d in tables else i for d, i in enumerate(index))  # type: ignore[arg-type]
-        return load(source, *entries)
+        return load(source, *(load(tables[d], i) if d in tables else i for d, i in enumerate(index)))
 
     return build.compute(shape, x.dtype, at)
 

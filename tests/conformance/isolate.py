@@ -127,7 +127,7 @@ def work_apart(
 
 def _begin(items: list[str], start: Start) -> _Running:
     read_end, write_end = os.pipe()
-    errors = tempfile.TemporaryFile()  # noqa: SIM115
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process: `_buried` closes it
     process = start(items, write_end, errors.fileno())
     os.close(write_end)
     return _Running(items, process, read_end, errors, began=time.monotonic())
