@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cuvil_build.cuir.dtypes import BOOL, DType, dtype_of_array
+from cuvil_build.cuir.dtypes import BOOL, INT64, DType, dtype_of_array
 from cuvil_build.cuir.int_expr import ONE, ZERO, Bounds, Call, IntExpr, product
 from cuvil_build.kernel.draft import PENDING, Draft, Pending, integer_index, loads_with_guard
 from cuvil_build.kernel.expr import (
@@ -29,7 +29,7 @@ from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.routine import Routine
 from cuvil_build.kernel.routine_writer import RoutineWriter
 from cuvil_build.kernel.stored import is_widened, rounded
-from cuvil_build.kernel.view import Index, Shape, View, computed, expand, of_buffer
+from cuvil_build.kernel.view import Index, Shape, View, computed, expand, integer, of_buffer
 
 __all__ = ["Index", "NestBuilder", "Result", "Shape", "View"]
 
@@ -128,6 +128,11 @@ class NestBuilder:
     def full(self, value: int | float | bool, dtype: DType, shape: Sequence[IntExpr] = ()) -> View:
         constant = Const(value, dtype)
         return computed(dtype, shape, lambda index: constant)
+
+    def scalar(self, value: Expr | IntExpr) -> View:
+        """One number, as `measure` gives them; integer expressions are int64."""
+        expr = integer(value, INT64) if isinstance(value, IntExpr) else value
+        return computed(expr.dtype, (), lambda index: expr)
 
     # Reductions ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cuvil_build.cuir.dtypes import FLOAT64, INT64, DType
+from cuvil_build.cuir.dtypes import FLOAT64, DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, maximum, minimum
 from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
@@ -87,11 +87,7 @@ def measure(
     onesided: int = 0,
 ) -> tuple[View, ...]:
     found = _transform(build.low, x, length, axis_operand, axis, inverse, onesided)
-    return tuple(_number(build, extent) for extent in found.shape(x.shape)[:-1])
-
-
-def _number(build: NestBuilder, value: IntExpr) -> View:
-    return build.compute((), INT64, lambda index: integer(value, INT64))
+    return tuple(build.scalar(extent) for extent in found.shape(x.shape)[:-1])
 
 
 def lower(

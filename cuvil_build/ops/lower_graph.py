@@ -19,6 +19,7 @@ from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.ops import catalog
 from cuvil_build.ops.dropout import keeps_all
 from cuvil_build.ops.infer import attributes_of
+from cuvil_build.ops.infer_loop import LoopFacts
 from cuvil_build.ops.inference import Inference, MeasuredDim
 from cuvil_build.ops.lowered_graph import (
     AliasItem,
@@ -91,7 +92,6 @@ class _Walk:
     values: dict[str, GraphValue] = field(default_factory=dict)
     limits: dict[str, IntExpr | None] = field(default_factory=dict)
     lows: dict[str, IntExpr] = field(default_factory=dict)
-    _regions: dict[tuple[object, ...], LoweredRegion] = field(default_factory=dict)
 
     def value(self, value: ir.Value) -> str:
         name = _name(value)
@@ -126,13 +126,13 @@ class _Walk:
         )
 
     def node(self, node: ir.Node, place: str) -> Iterator[Item]:
+        yield from self.measure(node, place)
+        yield from self.definitions(node)
         if (node.domain, node.op_type) == ("", "If"):
             yield self.branch(node, place)
         elif (node.domain, node.op_type) == ("", "Loop"):
             yield from self.loop(node, place)
         else:
-            yield from self.measure(node, place)
-            yield from self.definitions(node)
             yield from self.index_checks(node, place)
             yield self.alias(node) if self.is_alias(node) else self.region(node, place)
 
@@ -253,15 +253,9 @@ class _Walk:
     def loop(self, node: ir.Node, place: str) -> Iterator[Item]:
         facts = self.inference.loops[node]
         body = node.attributes["body"].as_graph()
-        most = None if facts.trips is None else facts.trips
-        self.symbol(facts.iteration, ZERO, None if most is None else most - 1)
-        self.symbol(facts.count, ZERO, most)
-        limits: list[GraphGuard] = []
-        for dim in (d for d in facts.dims if not d.is_steady):
-            limit = self.inference.bounds[dim.name][1]
-            self.symbol(dim.name, ZERO, None if limit is None else IntExpr.of(limit))
-            if limit is not None:
-                limits.append(GraphGuard(dim.next, "<=", IntExpr.of(limit), f"dim '{dim.name}'"))
+        self.symbol(facts.iteration, ZERO, None if facts.trips is None else facts.trips - 1)
+        self.symbol(facts.count, ZERO, facts.trips)
+        guards = list(self.state_dims(facts))
         states: list[LoopState] = []
         carried: list[ir.Value] = []
         after: list[Item] = []
@@ -291,15 +285,9 @@ class _Walk:
             written = self.written(body.inputs[0], number, f"{place}/number")
             inner = Body((written, *inner.items), inner.outputs)
             outputs = [number if v == _name(body.inputs[0]) else v for v in outputs]
-        for dim in (d for d in facts.dims if d.is_steady):
-            self.symbol(dim.name, ZERO, dim.next)
-            is_later = minimum(IntExpr.of(facts.iteration), 1)
-            gap = (dim.next - IntExpr.of(dim.name)) * is_later
-            limits.append(
-                GraphGuard(gap, "==", ZERO, f"dim '{dim.name}' differs from one iteration to the next")
-            )
-        if limits:
-            inner = Body((*inner.items, GuardItem(tuple(limits))), inner.outputs)
+        guards += self.element_dims(facts)
+        if guards:
+            inner = Body((*inner.items, GuardItem(tuple(guards))), inner.outputs)
         yield LoopItem(
             place,
             facts.trips,
@@ -313,6 +301,21 @@ class _Walk:
             self.guards(node),
         )
         yield from after
+
+    def state_dims(self, facts: LoopFacts) -> Iterator[GraphGuard]:
+        """Dims of states that the body changes, and the checks of those that the user bounds."""
+        for dim in (d for d in facts.dims if not d.is_steady):
+            limit = self.inference.bounds[dim.name][1]
+            self.symbol(dim.name, ZERO, None if limit is None else IntExpr.of(limit))
+            if limit is not None:
+                yield GraphGuard(dim.next, "<=", IntExpr.of(limit), f"dim '{dim.name}'")
+
+    def element_dims(self, facts: LoopFacts) -> Iterator[GraphGuard]:
+        """Dims of scanned elements that the body computes: those of the first iteration hold for all."""
+        for dim in (d for d in facts.dims if d.is_steady):
+            self.symbol(dim.name, ZERO, dim.next)
+            gap = (dim.next - IntExpr.of(dim.name)) * minimum(IntExpr.of(facts.iteration), 1)
+            yield GraphGuard(gap, "==", ZERO, f"dim '{dim.name}' differs from one iteration to the next")
 
     def written(self, source: ir.Value, name: str, place: str) -> RegionItem:
         """Shape arithmetic, or a scalar, as a value in memory."""

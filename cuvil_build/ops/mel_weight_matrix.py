@@ -43,7 +43,7 @@ def measure(
     build: NestBuilder, bins: View, length: View, *operands: View, output_datatype: int = 1
 ) -> tuple[View, View]:
     def number(value: IntExpr) -> View:
-        return build.compute((), INT64, lambda index: integer(maximum(value, 0), INT64))
+        return build.scalar(maximum(value, 0))
 
     count, size = (_first(v, "sizes of MelWeightMatrix") for v in (bins, length))
     return number(size // 2 + 1), number(count)

@@ -38,7 +38,7 @@ def measure(build: NestBuilder, start: View, limit: View, delta: View) -> View:
     if not start.dtype.is_float:
         first, last, delta_number = (integers(v, "Range")[0] for v in (start, limit, delta))
         count = _count(build.low, first, last, delta_number)
-        return build.compute((), INT64, lambda index: integer(count, INT64))
+        return build.scalar(count)
     span = build.cast(build.map("sub", _scalar(build, limit), _scalar(build, start)), FLOAT64)
     steps = build.map("ceil", build.map("div", span, build.cast(_scalar(build, delta), FLOAT64)))
     return build.map(lambda n: maximum_of(cast(n, INT64), 0), steps)

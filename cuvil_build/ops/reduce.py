@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_build.cuir.dtypes import FLOAT64, INT64
+from cuvil_build.cuir.dtypes import FLOAT64
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, maximum, minimum, product
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Expr
@@ -219,11 +219,7 @@ def _measure(
     noop_with_empty_axes: int = 0,
 ) -> tuple[View, ...]:
     found = _chosen_axes(integers(axes_operand, "axes"), x.shape, build.low)
-    return tuple(_number(build, n) for n in (found.kept() if keepdims else found.squeezed()))
-
-
-def _number(build: NestBuilder, value: IntExpr) -> View:
-    return build.compute((), INT64, lambda index: integer(value, INT64))
+    return tuple(build.scalar(n) for n in (found.kept() if keepdims else found.squeezed()))
 
 
 def _without(build: NestBuilder, view: View, axes: list[int]) -> View:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from cuvil_build.cuir.dtypes import INT64
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, exact_divide, product
 from cuvil_build.errors import ShapeMismatch
-from cuvil_build.kernel.builder import Index, NestBuilder, View
+from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.kernel.expr import Const, Expr
 from cuvil_build.kernel.view import integer, reshape
 from cuvil_build.ops.contents import Contents, array_of
@@ -51,11 +50,7 @@ def measure(build: NestBuilder, x: View, shape: View, *, allowzero: int = 0) -> 
     dims = [select(call("lt", number, 0), share, number) for number in copied]
     axes = [axis for axis, size in enumerate(wanted) if _is_open(_low(build, size), size)]
     axes += [axis for axis, size in enumerate(wanted) if size == IntExpr.of(-1)]
-    return tuple(build.compute((), INT64, partial(_scalar, dims[axis])) for axis in axes)
-
-
-def _scalar(value: Expr, index: Index) -> Expr:
-    return value
+    return tuple(build.scalar(dims[axis]) for axis in axes)
 
 
 def _low(build: NestBuilder, size: IntExpr) -> int:

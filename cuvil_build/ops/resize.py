@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,14 +125,14 @@ def measure(
     rule = _Rule.of(attributes)
     along = rule.along(x.rank)
 
-    def size(axis: int, scale: Expr, index: Index) -> Expr:
+    def size(axis: int, scale: Expr) -> Expr:
         wide = mul(integer(x.shape[axis], FLOAT32), scale)
         if not _has(scales):
             wide = add(wide, 0.5)
         return scalar.maximum(cast(call("floor", wide), INT64), 0)
 
     found = _scales(rule, x.shape, along, scales, sizes)
-    return tuple(build.compute((), INT64, partial(size, axis, scale)) for axis, scale in zip(along, found))
+    return tuple(build.scalar(size(axis, scale)) for axis, scale in zip(along, found))
 
 
 def lower(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -79,11 +78,7 @@ def measure(
     """The dims where data decides the axes."""
     rows = _counted(starts, ends, axes, steps)
     counts = [_chosen_cut(rows, axis, x)[1] for axis in range(x.rank)]
-    return tuple(build.compute((), INT64, partial(_scalar, count)) for count in counts)
-
-
-def _scalar(value: Expr, index: Index) -> Expr:
-    return value
+    return tuple(build.scalar(count) for count in counts)
 
 
 def _axes_from_data(axes: Known | View | None) -> bool:

@@ -80,7 +80,7 @@ class GraphRun:
         memory = {b.name: poisoned(b, self.sizes) for b in (*region.inner, *region.outputs)}
         extra = region.inputs[len(item.operands) :]
         memory |= {b.name: self.value(v) for b, v in zip(region.inputs, item.operands)}
-        memory |= {b.name: a for b, a in zip(extra, getattr(region, "constants", ()), strict=True)}
+        memory |= {b.name: a for b, a in zip(extra, region.tables, strict=True)}
         for nest in region.nests:
             interpret(nest, memory, self.sizes)
         self.arrays |= {v: memory[b.name] for b, v in zip(region.outputs, item.results, strict=True)}

@@ -256,3 +256,26 @@ def test_slice_along_axes_from_data() -> None:
         },
     )
     assert str(graph.size_limit(graph.values["y"].nbytes)) == "480"
+
+
+def test_a_trip_count_that_is_a_long_expression() -> None:
+    graph = check(
+        """g (float[9] x, int64[1] first, int64[1] last) => (float[k, 2] y)
+    <bool yes = {1}, int64 three = {3}, int64 four = {4}, int64 five = {5}, float[2] e = {1, 2}> {
+  part_of_the_input = Slice (x, first, last)
+  size = Size (part_of_the_input)
+  p = Max (size, three)
+  q = Max (size, four)
+  r = Max (size, five)
+  pq = Mul (p, q)
+  pr = Mul (p, r)
+  both = Add (pq, pr)
+  count = Div (both, five)
+  y = Loop (count, yes) <body = l (int64 i, bool go) => (bool on, float[2] row) {
+    on = Identity (go)
+    row = Neg (e)
+  }>
+}""",
+        {"x": np.arange(9, dtype=np.float32), "first": np.array([1]), "last": np.array([5])},
+    )
+    assert [str(d) for d in graph.values["y"].shape] == ["y_0", "2"]
