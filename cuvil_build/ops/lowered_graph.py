@@ -60,6 +60,7 @@ class RegionItem:
     operands: tuple[str, ...]
     """Values bound to `region.inputs`, in order."""
     results: tuple[str, ...]
+    """Several regions may write one value, each its own part; its life begins with the first."""
     nodes: tuple[str, ...]
     guards: tuple[GraphGuard, ...] = ()
 
@@ -178,7 +179,14 @@ class LoopItem:
     guards: tuple[GraphGuard, ...] = ()
 
 
-Item = Union[RegionItem, AliasItem, GuardItem, BranchItem, MeasureItem, DefineItem, LoopItem]
+@dataclass(frozen=True, slots=True)
+class LaunchItem:
+    """Run regions at once, in any order and at the same time: none reads or writes what another one writes."""
+
+    items: tuple[RegionItem, ...]
+
+
+Item = Union[RegionItem, AliasItem, GuardItem, BranchItem, MeasureItem, DefineItem, LoopItem, LaunchItem]
 
 
 @dataclass(frozen=True, slots=True)
