@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -104,14 +104,22 @@ class _Evaluator:
 
 
 def _corrected_operators(proto: onnx.ModelProto) -> list[type[Any]]:
-    """Operators that onnx's evaluator gets wrong.
+    """Operators of old opsets that onnx's evaluator gets wrong, without an error.
 
     BatchNormalization of opsets 7 to 13 means inference where it has one output; onnx 1.23 mixes statistics
-    of the batch in: an answer that is wrong in the second digit, and no error.
+    of the batch in. Softmax and its kin before opset 13 go over all dims from `axis` on; onnx goes over one.
     """
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
-    if not versions or not 7 <= max(versions) < 14:
-        return []
+    version = max(versions, default=0)
+    found: list[type[Any]] = []
+    if 7 <= version < 14:
+        found.append(_batch_normalization())
+    if 1 <= version < 13:
+        found += [_over_rows(name, compute) for name, compute in sorted(_ROWS.items())]
+    return found
+
+
+def _batch_normalization() -> type[Any]:
     from onnx.reference.op_run import OpRun
 
     class BatchNormalization(OpRun):  # type: ignore[misc, unused-ignore]
@@ -124,7 +132,43 @@ def _corrected_operators(proto: onnx.ModelProto) -> list[type[Any]]:
             scale, bias, mean, var = (a.reshape(places) for a in (scale, bias, mean, var))
             return ((scale * (x - mean) / np.sqrt(var + attributes["epsilon"]) + bias).astype(x.dtype),)
 
-    return [BatchNormalization]
+    return BatchNormalization
+
+
+def _softmax(rows: Array) -> Array:
+    exps = np.exp(rows - rows.max(axis=1, keepdims=True))
+    return np.asarray(exps / exps.sum(axis=1, keepdims=True))
+
+
+def _log_softmax(rows: Array) -> Array:
+    gaps = rows - rows.max(axis=1, keepdims=True)
+    return np.asarray(gaps - np.log(np.exp(gaps).sum(axis=1, keepdims=True)))
+
+
+def _hardmax(rows: Array) -> Array:
+    return np.asarray(np.arange(rows.shape[1]) == rows.argmax(axis=1)[:, None])
+
+
+_ROWS: Mapping[str, Callable[[Array], Array]] = {
+    "Hardmax": _hardmax,
+    "LogSoftmax": _log_softmax,
+    "Softmax": _softmax,
+}
+
+
+def _over_rows(name: str, compute: Callable[[Array], Array]) -> type[Any]:
+    """An operator over rows: all dims from `axis` (1 where it is left out) on are one."""
+    from onnx.reference.op_run import OpRun
+
+    def run(node: Any, x: Array, axis: int) -> tuple[Array]:
+        # what is left out comes here with the default of the newest version
+        is_given = any(attribute.name == "axis" for attribute in node.onnx_node.attribute)
+        at = axis % x.ndim if is_given else 1
+        count = int(np.prod(x.shape[:at]))
+        rows = x.reshape(count, -1) if x.size else x
+        return ((compute(rows) if x.size else x).reshape(x.shape).astype(x.dtype),)
+
+    return type(name, (OpRun,), {"_run": run})
 
 
 class Reference:

@@ -232,3 +232,19 @@ def test_both_engines_agree_on_batch_normalization(opset: int) -> None:
     assert (have.engine, want.engine) == ("onnx evaluator", "onnxruntime")
     result = compare(have.outputs, want.outputs)
     assert result.passed, result.describe()
+
+
+@pytest.mark.parametrize("op", ["Hardmax", "LogSoftmax", "Softmax"])
+@pytest.mark.parametrize("attribute", ["", "<axis = 2>", "<axis = 0>"])
+@pytest.mark.parametrize("opset", [9, 12, 13])
+def test_both_engines_agree_on_softmax(op: str, attribute: str, opset: int) -> None:
+    """Before opset 13 it goes over all dims from the axis on; onnx's own evaluator goes over one."""
+    model = parse(
+        f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[2, 2, 3, 2] x) => (float[2, 2, 3, 2] y) {{ y = {op} {attribute} (x) }}"""
+    )
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 2, 3, 2)).astype(np.float32)}
+    have, want = Reference(model, evaluator=True).run(feeds), run_reference(model, feeds)
+    assert (have.engine, want.engine) == ("onnx evaluator", "onnxruntime")
+    result = compare(have.outputs, want.outputs)
+    assert result.passed, result.describe()

@@ -183,6 +183,8 @@ def _pairs(
     if scales is not None and _has(scales):
         if scales.constant is None:
             return None
+        if not np.isfinite(scales.constant).all():
+            raise UnsupportedAttribute("Resize has a scale that is not finite")
         found = [_fraction(v) for v in scales.constant.reshape(-1)]
         return [(IntExpr.of(f.numerator), IntExpr.of(f.denominator)) for f in found]
     if sizes is None or not _has(sizes):

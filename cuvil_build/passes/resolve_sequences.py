@@ -113,7 +113,12 @@ class Resolver:
             walk.node(new)
             return tuple(new.outputs)
 
-        return Expansion(node, self.model, self.namer, walk.result.operand, settle, walk.initializer)
+        def known(value: ir.Value) -> Known:
+            if value in self.contents:
+                raise InvalidModel(f"{node.op_type} takes '{value.name}' for a tensor")
+            return walk.result.operand(value)
+
+        return Expansion(node, self.model, self.namer, known, settle, walk.initializer)
 
     def _note(self, node: ir.Node, *made: Container) -> Sequence[ir.Value]:
         self.contents.update(zip(node.outputs, made))

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cuvil_build.errors import UnsupportedAttribute
+
 from .compiled import check_compiled
 from .harness import Case, check, f32, i64, reference
 from .symbolic import check_symbolic
@@ -127,6 +129,13 @@ def test_upsample(mode: str) -> None:
     )
     for constants in ([1], []):
         check_symbolic(Case("Upsample", [X, UP], {"mode": mode}, constants), [], wanted=wanted)
+
+
+@pytest.mark.parametrize("scale", (np.nan, np.inf))
+def test_scales_that_are_not_finite_are_refused(scale: float) -> None:
+    scales = np.array([1, 1, scale, 2], dtype=np.float32)
+    with pytest.raises(UnsupportedAttribute, match="not finite"):
+        check_symbolic(Case("Resize", [X, None, scales], {}, [2]), [], wanted=[X])
 
 
 def test_compiled_kernels_match_onnxruntime(tmp_path: Path) -> None:

@@ -88,6 +88,11 @@ CASES: list[tuple[str, type[CuvilError], str]] = [
         NotYet,
         "read while it grows",
     ),
+    (
+        "agraph (float[2] x) => (float[2] y) { s = SequenceConstruct(x)  y = SequenceAt(s, s) }",
+        InvalidModel,
+        "SequenceAt takes 's' for a tensor",
+    ),
 ]
 
 
