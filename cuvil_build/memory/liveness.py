@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from cuvil_build.cuir.int_expr import IntExpr, product
 from cuvil_build.errors import Internal
+from cuvil_build.kernel.in_place import may_overwrite
 from cuvil_build.memory.blocks import Block
 from cuvil_build.memory.moves import Move, in_order
 from cuvil_build.ops.lowered_graph import (
@@ -15,6 +16,8 @@ from cuvil_build.ops.lowered_graph import (
     BranchItem,
     DefineItem,
     GuardItem,
+    Item,
+    LaunchItem,
     LoopItem,
     LoweredGraph,
     MeasureItem,
@@ -51,6 +54,18 @@ class Storage:
     the end of each one."""
     heaps: int = 0
     """How many heaps there are."""
+    in_place: tuple[InPlace, ...] = ()
+    positions: tuple[str, ...] = ()
+    """What happens at each position of lives: the name of an item, or of a body's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """The result of an item is written over one of its operands."""
+
+    item: str
+    operand: str
+    result: str
 
 
 def inner_name(region: str, buffer: str) -> str:
@@ -60,7 +75,8 @@ def inner_name(region: str, buffer: str) -> str:
 def assign_storage(graph: LoweredGraph) -> Storage:
     """Aliases share storage with their source; outputs are written where the caller wants them;
     branch results are written by whichever branch runs; a state of a loop has storage of its own through
-    the whole loop; all else is a block of the arena, or a heap where no limit of its size is known."""
+    the whole loop; all else is a block of the arena, or a heap where no limit of its size is known. A result
+    takes over the block of an operand that nobody needs any more, where its kernels allow that."""
     walk = _Walk(graph)
     walk.body(graph.body, "")
     return walk.storage()
@@ -89,6 +105,9 @@ class _Walk:
     """What is no value of the graph: inner buffers of regions, and stops on the way of moves."""
     copies: dict[str, list[CopyOut]] = field(default_factory=dict)
     moves: dict[str, tuple[Move, ...]] = field(default_factory=dict)
+    runs: list[tuple[int, tuple[RegionItem, ...]]] = field(default_factory=list)
+    """What runs at once, with its position."""
+    positions: list[str] = field(default_factory=lambda: [""])
 
     def root(self, name: str) -> str:
         while name in self.aliases:
@@ -107,18 +126,27 @@ class _Walk:
             self.last[self.root(name)] = self.position
 
     def define(self, names: Iterable[str], key: str) -> None:
+        """A value that several regions write lives from the first of them on."""
         for name in names:
-            self.owner[name] = key
-            self.first[name] = self.position
+            if self.owner.setdefault(name, key) != key:
+                raise Internal(f"value '{name}' is written by more than one body")
+            self.first.setdefault(name, self.position)
             self.last[name] = self.position
+
+    def step(self, name: str) -> None:
+        """To the next position."""
+        self.position += 1
+        self.positions.append(name)
 
     def body(self, body: Body, key: str) -> None:
         for item in body.items:
-            self.position += 1
+            self.step(item_name(item))
             if isinstance(item, AliasItem):
                 self.aliases[item.result] = item.source
             elif isinstance(item, RegionItem):
-                self.region(item, key)
+                self.regions((item,), key)
+            elif isinstance(item, LaunchItem):
+                self.regions(item.items, key)
             elif isinstance(item, BranchItem):
                 self.branch(item, key)
             elif isinstance(item, LoopItem):
@@ -127,15 +155,22 @@ class _Walk:
                 self.use([item.source])
             else:
                 assert isinstance(item, (DefineItem, GuardItem))
-        self.position += 1
+        self.step(f"end of {key}" if key else "end")
         self.use(body.outputs)
 
-    def region(self, item: RegionItem, key: str) -> None:
-        self.use(item.operands)
-        self.define(item.results, key)
-        for buffer in item.region.inner:
-            nbytes = buffer.dtype.bytes_of(product(buffer.shape))
-            self.extra.append(_Life(inner_name(item.name, buffer.name), nbytes, self.position, self.position))
+    def regions(self, items: tuple[RegionItem, ...], key: str) -> None:
+        """What runs at once is one position: nothing that one writes is where another reads or writes."""
+        self.runs.append((self.position, items))
+        for item in items:
+            self.use(item.operands)
+        for item in items:
+            self.define(item.results, key)
+            for buffer in item.region.inner:
+                nbytes, name = (
+                    buffer.dtype.bytes_of(product(buffer.shape)),
+                    inner_name(item.name, buffer.name),
+                )
+                self.extra.append(_Life(name, nbytes, self.position, self.position))
 
     # Branches ------------------------------------------------------------------------------------
 
@@ -146,7 +181,7 @@ class _Walk:
             side_key = f"{item.name}/{side}"
             self.body(body, side_key)
             self.bind(item.results, body.outputs, side_key)
-        self.position += 1
+        self.step(f"end of {item.name}")
         self.use(item.results)
 
     def bind(self, results: Iterable[str], outputs: Iterable[str], key: str) -> None:
@@ -186,7 +221,7 @@ class _Walk:
         self.body(item.body, f"{item.name}/body")
         self.in_place(item)
         self.state_moves(item)
-        self.position += 1
+        self.step(f"end of {item.name}")
         # The next iteration reads again what this one read from outside.
         outside = [n for n, first in self.first.items() if first <= start < self.last[n]]
         self.use([*outside, *formals, *item.scanned])
@@ -232,17 +267,65 @@ class _Walk:
         heaps = _share_heaps([life for life in lives if limits[life.name] is None])
         places |= {name: Place("heap", number) for name, number in heaps.items()}
         self.outputs(places)
-        blocks = []
+        blocks: dict[str, Block] = {}
         for life in lives:
             limit = limits[life.name]
             if life.name not in places:
                 assert limit is not None
-                blocks.append(Block(life.name, limit, life.first, life.last))
-                places[life.name] = Place("arena", block=life.name)
+                blocks[life.name] = Block(life.name, limit, life.first, life.last)
+        pairs = tuple(self.overwritten(blocks))
+        places |= {life.name: Place("arena", block=life.name) for life in lives if life.name in blocks}
+        for pair in pairs:
+            places[pair.result] = places[self.written(pair.operand)]
         places |= {name: places[self.written(name)] for name in self.same_as}
         places |= {n: places[self.written(n)] for n in self.aliases if self.written(n) in places}
         copies = {k: tuple(v) for k, v in self.copies.items()}
-        return Storage(places, tuple(blocks), copies, self.moves, max(heaps.values(), default=-1) + 1)
+        heap_count = max(heaps.values(), default=-1) + 1
+        order = tuple(blocks.values())
+        return Storage(places, order, copies, self.moves, heap_count, pairs, tuple(self.positions))
+
+    def overwritten(self, blocks: dict[str, Block]) -> Iterator[InPlace]:
+        """Lets results take over blocks of operands: those of `blocks` become one, named by the operand's."""
+        holder: dict[str, str] = {}
+        for position, items in self.runs:
+            for item in items:
+                others = {self.written(n) for i in items if i is not item for n in (*i.operands, *i.results)}
+                for result in dict.fromkeys(item.results):
+                    found = self.overwritable(item, result, position, others, blocks, holder)
+                    if found is None:
+                        continue
+                    name = holder.get(self.written(found), self.written(found))
+                    holder[result] = name
+                    blocks[name] = replace(blocks[name], last=blocks.pop(result).last)
+                    yield InPlace(item.name, found, result)
+
+    def overwritable(
+        self,
+        item: RegionItem,
+        result: str,
+        position: int,
+        others: set[str],
+        blocks: Mapping[str, Block],
+        holder: Mapping[str, str],
+    ) -> str | None:
+        """The operand that dies here and lies in a block as large as the result's, if kernels allow it."""
+        target = blocks.get(result)
+        if target is None or target.first != position:
+            return None
+        buffers = dict(zip(item.results, item.region.outputs, strict=True))
+        for operand in dict.fromkeys(item.operands):
+            root = self.written(operand)
+            block = blocks.get(holder.get(root, root))
+            if block is None or not block.first < position == block.last or root in others:
+                continue
+            same = [
+                buffer
+                for name, buffer in zip(item.operands, item.region.inputs)
+                if holder.get(self.written(name), self.written(name)) == block.name
+            ]
+            if block.nbytes == target.nbytes and may_overwrite(item.region, same, buffers[result]):
+                return operand
+        return None
 
     def outputs(self, places: dict[str, Place]) -> None:
         """Where the graph's outputs are computed; what stays in a heap is lent from there."""
@@ -254,6 +337,17 @@ class _Walk:
                 places[root] = Place("output", i)
             else:
                 self.copies.setdefault("", []).append(CopyOut(name, f"output {i}"))
+
+
+def item_name(item: Item) -> str:
+    """What reports call an item."""
+    if isinstance(item, (RegionItem, BranchItem, LoopItem)):
+        return item.name
+    if isinstance(item, LaunchItem):
+        return " | ".join(i.name for i in item.items)
+    if isinstance(item, AliasItem):
+        return f"alias {item.result}"
+    return {MeasureItem: "measure", DefineItem: "define", GuardItem: "guard"}[type(item)]
 
 
 def _share_heaps(lives: Sequence[_Life]) -> Mapping[str, int]:

@@ -9,8 +9,10 @@ import numpy as np
 
 from cuvil_build.cuir.dtypes import BOOL, FLOAT32
 from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer, Expr, Load, apply
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.memory.liveness import CopyOut, Place, Storage, assign_storage
+from cuvil_build.kernel.nest import Axis, Nest, Stage
+from cuvil_build.memory.liveness import CopyOut, InPlace, Place, Storage, assign_storage
 from cuvil_build.memory.moves import Move
 from cuvil_build.ops.lowered_graph import (
     AliasItem,
@@ -18,6 +20,7 @@ from cuvil_build.ops.lowered_graph import (
     BranchItem,
     GraphValue,
     Item,
+    LaunchItem,
     LoopItem,
     LoopState,
     LoweredGraph,
@@ -26,9 +29,6 @@ from cuvil_build.ops.lowered_graph import (
     RegionItem,
 )
 
-EMPTY = LoweredRegion((), (), (), ())
-
-
 def value(name: str, *shape: int, constant: bool = False) -> GraphValue:
     dims = tuple(IntExpr.of(d) for d in shape or (4,))
     array = np.zeros(shape or (4,), np.float32) if constant else None
@@ -36,7 +36,24 @@ def value(name: str, *shape: int, constant: bool = False) -> GraphValue:
 
 
 def region(name: str, operands: Sequence[str], results: Sequence[str]) -> RegionItem:
-    return RegionItem(name, EMPTY, tuple(operands), tuple(results), (name,))
+    """One that computes nothing."""
+    shape = (IntExpr.of(4),)
+    inputs = tuple(Buffer(f"x{n}", FLOAT32, shape, (0,), INPUT) for n in range(len(operands)))
+    outputs = tuple(Buffer(f"y{n}", FLOAT32, shape, (0,), OUTPUT) for n in range(len(results)))
+    lowered = LoweredRegion(inputs, outputs, (), ())
+    return RegionItem(name, lowered, tuple(operands), tuple(results), (name,))
+
+
+def copying(name: str, operands: Sequence[str], result: str) -> RegionItem:
+    """result[i] = the sum of operand[i]."""
+    plain = region(name, operands, [result])
+    i = IntExpr.of("i")
+    value: Expr = Load(plain.region.inputs[0], (i,))
+    for buffer in plain.region.inputs[1:]:
+        value = apply("add", value, Load(buffer, (i,)))
+    stage = Stage((), "store", plain.region.outputs[0], (i,), value)
+    nest = Nest("map", (Axis("i", IntExpr.of(4)),), (stage,))
+    return replace(plain, region=replace(plain.region, nests=(nest,)))
 
 
 def graph(inputs: Sequence[str], items: Sequence[Item], outputs: Sequence[str], *names: str) -> LoweredGraph:
@@ -216,3 +233,112 @@ def test_a_loop_in_a_loop_keeps_what_the_outer_one_reads() -> None:
 def test_an_alias_of_a_constant_is_that_constant() -> None:
     items = [AliasItem("w", "v"), region("r", ["x", "v"], ["y"])]
     assert assign_storage(graph(["x"], items, ["y"], "v", "y")).places["v"] == Place("constant", block="w")
+
+
+# What runs at once, and values that several regions write ----------------------------------------
+
+
+def test_nothing_that_runs_at_once_shares_bytes() -> None:
+    launch = LaunchItem((region("r0", ["a"], ["b"]), region("r1", ["x"], ["c"])))
+    items = [region("r", ["x"], ["a"]), launch, region("last", ["b", "c"], ["y"])]
+    blocks = lives(assign_storage(graph(["x"], items, ["y"], *"abcy")))
+    assert blocks["b"] == blocks["c"] and blocks["a"][1] == blocks["b"][0]
+
+
+def test_inner_buffers_of_what_runs_at_once_are_there_at_once() -> None:
+    inner = Buffer("n0", FLOAT32, (IntExpr.of(8),), (0,), "inner")
+    members = [region("r0", ["x"], ["a"]), region("r1", ["x"], ["b"])]
+    launch = LaunchItem(tuple(replace(m, region=replace(m.region, inner=(inner,))) for m in members))
+    items = [launch, region("last", ["a", "b"], ["y"])]
+    blocks = lives(assign_storage(graph(["x"], items, ["y"], *"aby")))
+    assert blocks["r0/n0"] == blocks["r1/n0"] == (blocks["a"][0], blocks["a"][0])
+
+
+def test_a_value_of_several_writers_lives_from_the_first() -> None:
+    items = [
+        region("r0", ["x"], ["a"]),
+        region("between", ["x"], ["b"]),
+        region("r1", ["b"], ["a"]),
+        region("last", ["a"], ["y"]),
+    ]
+    blocks = lives(assign_storage(graph(["x"], items, ["y"], *"aby")))
+    assert blocks["a"][0] < blocks["b"][0] <= blocks["b"][1] < blocks["a"][1]
+
+
+# In place ----------------------------------------------------------------------------------------
+
+
+def test_a_result_takes_the_block_of_an_operand_that_dies() -> None:
+    items = [copying("r0", ["x"], "a"), copying("r1", ["a"], "b"), copying("r2", ["b"], "y")]
+    storage = assign_storage(graph(["x"], items, ["y"], *"aby"))
+    assert storage.in_place == (InPlace("r1", "a", "b"),)
+    assert storage.places["a"] == storage.places["b"] == Place("arena", block="a")
+    assert lives(storage) == {"a": (1, 3)}
+
+
+def test_a_chain_in_place_is_one_block() -> None:
+    items = [copying(f"r{n}", [a], b) for n, (a, b) in enumerate(["xa", "ab", "bc", "cy"])]
+    storage = assign_storage(graph(["x"], items, ["y"], *"abcy"))
+    assert [b.name for b in storage.blocks] == ["a"] and len(storage.in_place) == 2
+
+
+def test_an_operand_that_is_read_later_is_left() -> None:
+    items = [copying("r0", ["x"], "a"), copying("r1", ["a"], "b"), copying("r2", ["a", "b"], "y")]
+    assert not assign_storage(graph(["x"], items, ["y"], *"aby")).in_place
+
+
+def test_an_alias_that_is_read_later_keeps_the_operand() -> None:
+    items = [
+        copying("r0", ["x"], "a"),
+        AliasItem("a", "view"),
+        copying("r1", ["a"], "b"),
+        copying("r2", ["view", "b"], "y"),
+    ]
+    assert not assign_storage(graph(["x"], items, ["y"], *"aby", "view")).in_place
+
+
+def test_an_operand_under_two_names_is_overwritten_only_where_both_allow_it() -> None:
+    both = copying("r1", ["a", "view"], "b")
+    items = [copying("r0", ["x"], "a"), AliasItem("a", "view"), both, copying("r2", ["b"], "y")]
+    found = graph(["x"], items, ["y"], *"aby", "view")
+    assert len(assign_storage(found).in_place) == 1
+    stage = both.region.nests[0].stages[0]  # type: ignore[union-attr]
+    turned = Load(both.region.inputs[1], (3 - IntExpr.of("i"),))
+    nest = replace(both.region.nests[0], stages=(replace(stage, value=apply("add", stage.value, turned)),))  # type: ignore[call-arg]
+    turning = replace(both, region=replace(both.region, nests=(nest,)))
+    items = [items[0], items[1], turning, items[3]]
+    assert not assign_storage(graph(["x"], items, ["y"], *"aby", "view")).in_place
+
+
+def test_inputs_constants_and_outputs_are_never_overwritten() -> None:
+    items = [copying("r0", ["x"], "a"), copying("r1", ["a"], "b"), copying("r2", ["w"], "c")]
+    items += [copying("r3", ["b", "c"], "y")]
+    storage = assign_storage(graph(["x"], items, ["a", "y"], *"abcy"))
+    assert not storage.in_place
+    assert storage.places["a"] == Place("output", 0)
+
+
+def test_what_another_region_of_the_launch_reads_is_not_overwritten() -> None:
+    launch = LaunchItem((copying("r0", ["a"], "b"), copying("r1", ["a"], "c")))
+    items = [copying("r", ["x"], "a"), launch, copying("last", ["b", "c"], "y")]
+    assert not assign_storage(graph(["x"], items, ["y"], *"abcy")).in_place
+
+
+def test_what_one_region_of_a_launch_reads_alone_is_overwritten() -> None:
+    launch = LaunchItem((copying("r0", ["a"], "b"), copying("r1", ["x"], "c")))
+    items = [copying("r", ["x"], "a"), launch, copying("last", ["b", "c"], "y")]
+    assert assign_storage(graph(["x"], items, ["y"], *"abcy")).in_place == (InPlace("r0", "a", "b"),)
+
+
+def test_a_loop_does_not_overwrite_what_the_next_iteration_reads() -> None:
+    body = Body((copying("r0", ["a"], "t"), copying("r1", ["t", "s"], "u")), ("cond", "u"))
+    items = [copying("r", ["x"], "a"), loop([("x", "s", "y")], body)]
+    storage = assign_storage(graph(["x", "cond"], items, ["y"], *"astuy"))
+    assert InPlace("r0", "a", "t") not in storage.in_place
+
+
+def test_blocks_of_another_size_are_left() -> None:
+    items = [copying("r0", ["x"], "a"), copying("r1", ["a"], "b"), copying("r2", ["b"], "y")]
+    plain = graph(["x"], items, ["y"], *"aby")
+    wide = {**plain.values, "b": value("b", 8)}
+    assert not assign_storage(replace(plain, values=wide)).in_place
