@@ -108,13 +108,20 @@ def _commands() -> str:
         "Commands",
         "Exit codes: 0 done, 1 the model or the build failed, 2 usage or YAML, 3 verification failed,\n"
         "130 interrupted.",
-        *(f"## {name}\n\n{verb_help(name)}\n\n{_options(_function(name))}" for name in verbs),
+        *(section for name in verbs for section in _verb(name, COMMANDS, "##")),
     )
 
 
-def _function(verb: str) -> Callable[..., object]:
-    command: Callable[..., object] = importlib.import_module(f"{COMMANDS}.{verb.replace('-', '_')}").command
-    return command
+def _verb(name: str, folder: str, mark: str, group: str = "") -> Iterator[str]:
+    """The section of a verb; of a group of subjects, one more for each."""
+    module = importlib.import_module(f"{folder}.{name.replace('-', '_')}")
+    head = f"{mark} {group}{name}\n\n{verb_help(name, folder)}"
+    if not hasattr(module, "SUBJECTS"):
+        yield f"{head}\n\n{_options(module.command)}"
+        return
+    yield head
+    for subject in catalog.module_names(module.SUBJECTS):
+        yield from _verb(subject.replace("_", "-"), module.SUBJECTS, f"{mark}#", f"{name} ")
 
 
 def _options(command: Callable[..., object]) -> str:

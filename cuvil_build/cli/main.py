@@ -30,28 +30,31 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 class VerbGroup(TyperGroup):
     """Lists verbs without importing them; imports the one that is called."""
 
+    folder = COMMANDS
+    kind = "verb"
+
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name.replace("_", "-") for name in catalog.module_names(COMMANDS)]
+        return [name.replace("_", "-") for name in catalog.module_names(self.folder)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """What a listing of verbs needs of one: its name and its HELP."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        return TyperCommand(cmd_name, help=verb_help(cmd_name), rich_markup_mode=None)
+        return TyperCommand(cmd_name, help=verb_help(cmd_name, self.folder), rich_markup_mode=None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name in self.list_commands(ctx):
-            return name, load_verb(name), args[1:]
+            return name, load_verb(name, self.folder), args[1:]
         if name.startswith("-"):
             return super().resolve_command(ctx, args)
         hint = nearest(name, self.list_commands(ctx)) or "see 'cuvil --help'"
-        raise _UsageError(f"there is no verb '{name}': {hint}", ctx=ctx)
+        raise _UsageError(f"there is no {self.kind} '{name}': {hint}", ctx=ctx)
 
 
-def verb_help(name: str) -> str:
+def verb_help(name: str, folder: str = COMMANDS) -> str:
     """The HELP constant of a verb's file, read without running it."""
-    spec = importlib.import_module(COMMANDS)
+    spec = importlib.import_module(folder)
     file = Path(spec.__path__[0]) / f"{name.replace('-', '_')}.py"
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         names = node.targets if isinstance(node, ast.Assign) else []
@@ -60,11 +63,31 @@ def verb_help(name: str) -> str:
     return ""
 
 
-def load_verb(name: str) -> Any:
-    """The command of a verb's file: its function `command`."""
-    module = importlib.import_module(f"{COMMANDS}.{name.replace('-', '_')}")
+def load_verb(name: str, folder: str = COMMANDS) -> Any:
+    """The command of a verb's file: its function `command`, or a group of those in its folder SUBJECTS."""
+    module = importlib.import_module(f"{folder}.{name.replace('-', '_')}")
+    if hasattr(module, "SUBJECTS"):
+        return _subject_group(name, module)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(name, help=module.HELP)(module.command)
+    return typer.main.get_command(app)
+
+
+def _subject_group(name: str, module: Any) -> Any:
+    class Subjects(VerbGroup):
+        folder = module.SUBJECTS
+        kind = "subject"
+
+    app = typer.Typer(
+        cls=Subjects,
+        name=name,
+        help=module.HELP,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+    )
+    app.callback()(lambda: None)
     return typer.main.get_command(app)
 
 

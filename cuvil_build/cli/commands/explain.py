@@ -1,0 +1,6 @@
+"""`cuvil explain`: why a module is what it is; one file of `cli/explain/` for each subject."""
+
+from __future__ import annotations
+
+HELP = "Explain decisions of a build: what was fused, what lies where in memory."
+SUBJECTS = "cuvil_build.cli.explain"
