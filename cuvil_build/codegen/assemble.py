@@ -19,6 +19,7 @@ from cuvil_build.codegen.plan import (
     Guard,
     Instruction,
     KernelSpec,
+    Launch,
     LocalSymbol,
     Loop,
     ModulePlan,
@@ -47,6 +48,7 @@ from cuvil_build.ops.lowered_graph import (
     GraphValue,
     GuardItem,
     Item,
+    LaunchItem,
     LoopItem,
     LoweredGraph,
     MeasureItem,
@@ -292,6 +294,8 @@ class _Assembler:
         yield from _guards(item.guards)
         if isinstance(item, RegionItem):
             yield from self.region(item)
+        elif isinstance(item, LaunchItem):
+            yield from self.launch(item)
         elif isinstance(item, BranchItem):
             yield self.branch(item)
         elif isinstance(item, MeasureItem):
@@ -425,6 +429,21 @@ class _Assembler:
             buffers = tuple(self.region_buffer(item, bound, b, kernel) for b in kernel.buffers)
             comment = ", ".join(item.nodes)
             yield Call(self.kernel(kernel.spec), buffers, kernel.dims, comment)
+
+    def launch(self, item: LaunchItem) -> Iterable[Instruction]:
+        """Memory of all regions grows before any of them runs. Long chunks first: the end of a launch is then
+        made of short ones, which leave no thread waiting for long."""
+        found = [instruction for region in item.items for instruction in self.region(region)]
+        calls = [i for i in found if isinstance(i, Call)]
+        yield from (i for i in found if not isinstance(i, Call))
+        calls.sort(key=lambda call: -self.work(call))
+        yield from [Launch(tuple(calls))] if len(calls) > 1 else calls
+
+    def work(self, call: Call) -> int:
+        """Of one chunk at the reference sizes; what data decides counts as 1."""
+        work = self.kernels[call.kernel].work.substitute({f"d{i}": dim for i, dim in enumerate(call.dims)})
+        sizes = self.graph.reference_sizes()
+        return work.evaluate({name: sizes.get(name, 1) for name in work.symbols()})
 
     def tables(self, item: RegionItem) -> dict[str, str]:
         """The last inputs of a region are numbers that its operators made: constants of no graph."""

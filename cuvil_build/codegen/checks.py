@@ -23,6 +23,7 @@ from cuvil_build.ops.lowered_graph import (
     GraphGuard,
     GraphValue,
     Item,
+    LaunchItem,
     LoopItem,
     LoweredGraph,
     Measured,
@@ -328,7 +329,12 @@ def _bodies(body: Body) -> Iterator[Body]:
 
 
 def _regions(body: Body) -> Iterator[RegionItem]:
-    return (item for inner in _bodies(body) for item in inner.items if isinstance(item, RegionItem))
+    for inner in _bodies(body):
+        for item in inner.items:
+            if isinstance(item, RegionItem):
+                yield item
+            elif isinstance(item, LaunchItem):
+                yield from item.items
 
 
 def _measured(body: Body) -> Iterator[tuple[str, tuple[Measured, ...]]]:

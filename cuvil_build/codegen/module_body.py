@@ -10,12 +10,14 @@ from cuvil_build.codegen.c_functions import STATEMENTS, CFunction, indented
 from cuvil_build.codegen.c_names import c_comment, c_string
 from cuvil_build.codegen.module_tables import Tables
 from cuvil_build.codegen.plan import (
+    MAX_JOINED,
     Branch,
     Call,
     Copy,
     Ensure,
     Guard,
     Instruction,
+    Launch,
     Loop,
     ReadSymbol,
     SetSymbol,
@@ -58,23 +60,25 @@ class BodyPrinter:
     def _groups(self, body: Sequence[Instruction]) -> Iterator[list[str]]:
         first = count = 0
         for instruction in body:
-            if isinstance(instruction, Call):
-                scratch = self.tables.scratch_of(instruction)
-                if self.tables.most(scratch) is None:
-                    if count:
-                        yield [f"CUVIL_RT(calls)(ctx, {first}, {count});"]
-                        count = 0
-                    yield [f"CUVIL_TRY(CUVIL_RT(scratch)(ctx, {self._text(scratch)}));"]
-                first = first if count else len(self.tables.call_rows)
-                count += 1
-                self.tables.add_call(instruction)
-                continue
-            if count:
+            calls = _calls(instruction)
+            before = self._scratch(calls) if calls else self._statements(instruction)
+            if before and count:
                 yield [f"CUVIL_RT(calls)(ctx, {first}, {count});"]
                 count = 0
-            yield self._statements(instruction)
+            if before or not calls:
+                yield before
+            first = first if count else len(self.tables.call_rows)
+            count += len(calls)
+            for number, call in enumerate(calls, 1):
+                self.tables.add_call(call, joined=number < len(calls))
         if count:
             yield [f"CUVIL_RT(calls)(ctx, {first}, {count});"]
+
+    def _scratch(self, calls: Sequence[Call]) -> list[str]:
+        """Lets every thread have what calls need whose scratch nothing bounds before the run."""
+        sizes = [self.tables.scratch_of(call) for call in calls]
+        open_sizes = dict.fromkeys(size for size in sizes if self.tables.most(size) is None)
+        return [f"CUVIL_TRY(CUVIL_RT(scratch)(ctx, {self._text(size)}));" for size in open_sizes]
 
     def _statements(self, instruction: Instruction) -> list[str]:
         if isinstance(instruction, Guard):
@@ -173,6 +177,16 @@ class BodyPrinter:
 
     def _text(self, expr: IntExpr) -> str:
         return self.tables.text(expr, "ctx->values")
+
+
+def _calls(instruction: Instruction) -> tuple[Call, ...]:
+    if isinstance(instruction, Call):
+        return (instruction,)
+    if not isinstance(instruction, Launch):
+        return ()
+    if len(instruction.calls) > MAX_JOINED:
+        raise Internal(f"{len(instruction.calls)} calls in one launch")
+    return instruction.calls
 
 
 def _bool(buffer: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cuvil_build.codegen.c_names import c_comment, c_string
 from cuvil_build.codegen.frames import render
 from cuvil_build.codegen.module_entries import ABI, infer_signature, is_all_static
-from cuvil_build.codegen.module_tables import CONTEXT_BYTES, Tables, calls_of, nbytes_of
+from cuvil_build.codegen.module_tables import CONTEXT_BYTES, JOB_BYTES, Tables, launches_of, nbytes_of
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.codegen.stack_bound import stack_bytes
 
@@ -68,13 +68,14 @@ def _size_rows(plan: ModulePlan, tables: Tables) -> list[dict[str, object]]:
 
 def _block_bytes(plan: ModulePlan, tables: Tables) -> int:
     """At least what context and tables take on a machine with 8-byte pointers, alignment included."""
-    calls = list(calls_of(plan.body))
+    launches = list(launches_of(plan.body))
     counts = [
         len(tables.values) + len(plan.buffers) * 2 + sum(len(t.shape) for t in plan.outputs),
-        max((len(c.buffers) for c in calls), default=0),
-        max((len(c.dims) for c in calls), default=0),
+        max((sum(len(c.buffers) for c in calls) for calls in launches), default=0),
+        max((sum(len(c.dims) for c in calls) for calls in launches), default=0),
     ]
-    return CONTEXT_BYTES + 32 * plan.heaps + 8 * sum(counts) + 64 * 9
+    jobs = JOB_BYTES * max(map(len, launches), default=0)
+    return CONTEXT_BYTES + jobs + 32 * plan.heaps + 8 * sum(counts) + 64 * 10
 
 
 def _aligned(nbytes: int) -> int:

@@ -10,7 +10,14 @@ from cuvil_build.codegen.c_names import c_comment, c_string
 from cuvil_build.codegen.frames import render
 from cuvil_build.codegen.module_body import BodyPrinter
 from cuvil_build.codegen.module_entries import entries
-from cuvil_build.codegen.module_tables import CONTEXT_BYTES, LARGEST_DIM, Tables, calls_of, nbytes_of
+from cuvil_build.codegen.module_tables import (
+    CONTEXT_BYTES,
+    JOB_BYTES,
+    LARGEST_DIM,
+    Tables,
+    launches_of,
+    nbytes_of,
+)
 from cuvil_build.codegen.plan import BufferSpec, ModulePlan, TensorSpec
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import Internal
@@ -154,7 +161,7 @@ def _buffer_row(tables: Tables, buffer: BufferSpec) -> str:
 
 
 def _model_numbers(plan: ModulePlan, tables: Tables) -> list[str]:
-    calls = list(calls_of(plan.body))
+    launches = list(launches_of(plan.body))
     return [
         f".input_count = {len(plan.inputs)}",
         f".output_count = {len(plan.outputs)}",
@@ -162,8 +169,9 @@ def _model_numbers(plan: ModulePlan, tables: Tables) -> list[str]:
         f".buffer_count = {len(plan.buffers)}",
         f".heap_count = {plan.heaps}",
         f".feature_count = {len(plan.features)}",
-        f".max_call_buffers = {max((len(c.buffers) for c in calls), default=0)}",
-        f".max_call_dims = {max((len(c.dims) for c in calls), default=0)}",
+        f".max_jobs = {max(map(len, launches), default=0)}",
+        f".max_job_buffers = {max((sum(len(c.buffers) for c in calls) for calls in launches), default=0)}",
+        f".max_job_dims = {max((sum(len(c.dims) for c in calls) for calls in launches), default=0)}",
         f".shape_count = {sum(len(t.shape) for t in plan.outputs)}",
         f".arena = {tables.number(plan.arena)}",
         f".scratch = {tables.number(tables.scratch)}",
@@ -184,6 +192,7 @@ def _checks(plan: ModulePlan) -> list[str]:
     return [
         f'_Static_assert(sizeof({plan.name}_options) == sizeof(cuvil_options), "one layout of options");',
         f'_Static_assert(sizeof(cuvil_ctx) <= {CONTEXT_BYTES}, "the header\'s sizes count on it");',
+        f'_Static_assert(sizeof(cuvil_job) <= {JOB_BYTES}, "the header\'s sizes count on it");',
     ]
 
 

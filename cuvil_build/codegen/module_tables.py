@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cuvil_build.codegen.c_expr import c_number, int_expr_to_c, saturating_to_c
 from cuvil_build.codegen.c_functions import CFunction, split_function
 from cuvil_build.codegen.c_names import c_comment
-from cuvil_build.codegen.plan import Branch, Call, Instruction, Loop, ModulePlan, TensorSpec
+from cuvil_build.codegen.plan import Branch, Call, Instruction, Launch, Loop, ModulePlan, TensorSpec
 from cuvil_build.cuir.int_expr import ZERO, Bounds, IntExpr, maximum, product
 from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.errors import Internal
@@ -19,6 +19,8 @@ _LARGEST_PLAIN = 2**62
 """Numbers below are computed with C's own operators, all others with those that stop at the largest."""
 CONTEXT_BYTES = 1024
 """More than sizeof(cuvil_ctx) on every machine; the emitted text asserts it."""
+JOB_BYTES = 56
+"""Likewise of a cuvil_job."""
 
 
 class Tables:
@@ -91,7 +93,8 @@ class Tables:
         inner = [arg for atom in expr.atoms() for arg in getattr(atom, "args", ())]
         return all(self._is_plain(arg) for arg in inner)
 
-    def add_call(self, call: Call) -> None:
+    def add_call(self, call: Call, joined: bool = False) -> None:
+        """`joined`: it runs at the same time as the next one."""
         kernel = self.plan.kernels[call.kernel]
         chunks = _call_expr(call, kernel.chunks)
         work = _call_expr(call, kernel.work)
@@ -104,7 +107,8 @@ class Tables:
         else:
             dims = _place(self._dim_lists, self.call_dims, tuple(d.value for d in call.dims))
             sizes = f"{c_number(chunks.value)}, {c_number(max(work.value, 1))}"
-        counts = f"{len(call.buffers)}, {len(call.dims)}, {int(dynamic)}"
+        flags = [*(["CUVIL_CALL_DYNAMIC"] if dynamic else []), *(["CUVIL_CALL_JOINED"] if joined else [])]
+        counts = f"{len(call.buffers)}, {len(call.dims)}, {' | '.join(flags) or 0}"
         row = f"{{{call.kernel}, {counts}, {buffers}, {dims}, {sizes}}}"
         note = f"{kernel.symbol}: {call.comment}" if call.comment else kernel.symbol
         self.call_rows.append(f"/* {len(self.call_rows)} {c_comment(note)} */ {row}")
@@ -147,8 +151,17 @@ def flat(body: Sequence[Instruction]) -> Iterator[Instruction]:
             yield from flat(instruction.after)
 
 
+def launches_of(body: Sequence[Instruction]) -> Iterator[tuple[Call, ...]]:
+    """What runs at once."""
+    for instruction in flat(body):
+        if isinstance(instruction, Call):
+            yield (instruction,)
+        elif isinstance(instruction, Launch):
+            yield instruction.calls
+
+
 def calls_of(body: Sequence[Instruction]) -> Iterator[Call]:
-    return (i for i in flat(body) if isinstance(i, Call))
+    return (call for calls in launches_of(body) for call in calls)
 
 
 def nbytes_of(tensor: TensorSpec) -> IntExpr:

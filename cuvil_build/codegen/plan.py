@@ -100,6 +100,18 @@ class Call:
     comment: str = ""
 
 
+MAX_JOINED = 16
+"""Calls of one launch: a thread looks for its part among all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run calls at once, in any order and at the same time: none touches what another one writes."""
+
+    calls: tuple[Call, ...]
+    """2 to MAX_JOINED."""
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Stop the run with an error unless `left relation right` holds; the relation is `==`, `!=` or `<=`."""
@@ -188,7 +200,7 @@ class Loop:
     comment: str = ""
 
 
-Instruction = Union[Call, Guard, SetSymbol, SetSymbols, ReadSymbol, Ensure, Copy, Branch, Loop]
+Instruction = Union[Call, Launch, Guard, SetSymbol, SetSymbols, ReadSymbol, Ensure, Copy, Branch, Loop]
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,9 +181,15 @@ class LoopItem:
 
 @dataclass(frozen=True, slots=True)
 class LaunchItem:
-    """Run regions at once, in any order and at the same time: none reads or writes what another one writes."""
+    """Run regions at once, in any order and at the same time: none reads or writes what another one writes, but
+    for parts of one value."""
 
     items: tuple[RegionItem, ...]
+
+    @property
+    def guards(self) -> tuple[GraphGuard, ...]:
+        """Checked before any of them runs."""
+        return tuple(guard for item in self.items for guard in item.guards)
 
 
 Item = Union[RegionItem, AliasItem, GuardItem, BranchItem, MeasureItem, DefineItem, LoopItem, LaunchItem]

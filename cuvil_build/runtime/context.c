@@ -30,10 +30,11 @@ static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *
   size_t used = 0;
   cuvil_ctx *ctx = take(base, &used, sizeof(cuvil_ctx));
   void *values = take(base, &used, model->value_count * sizeof(int64_t));
-  void *dims = take(base, &used, model->max_call_dims * sizeof(int64_t));
+  void *dims = take(base, &used, model->max_job_dims * sizeof(int64_t));
   void *shapes = take(base, &used, model->shape_count * sizeof(int64_t));
   void *pointers = take(base, &used, model->buffer_count * sizeof(void *));
-  void *arguments = take(base, &used, model->max_call_buffers * sizeof(void *));
+  void *arguments = take(base, &used, model->max_job_buffers * sizeof(void *));
+  void *jobs = take(base, &used, model->max_jobs * sizeof(cuvil_job));
   void *heaps = take(base, &used, model->heap_count * sizeof(cuvil_heap));
   void *pool = take(base, &used, CUVIL_RT(pool_bytes)(threads));
   if (!base) return used;
@@ -45,6 +46,7 @@ static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *
   ctx->shapes = shapes;
   ctx->pointers = pointers;
   ctx->arguments = arguments;
+  ctx->jobs = jobs;
   ctx->heaps = heaps;
   if (model->heap_count) memset(heaps, 0, model->heap_count * sizeof(cuvil_heap));
   ctx->pool = pool; /* only a place until start_threads */

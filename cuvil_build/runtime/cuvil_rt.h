@@ -86,16 +86,32 @@ typedef struct {
   uint32_t place;
 } cuvil_buffer;
 
+enum {
+  CUVIL_CALL_DYNAMIC = 1, /* dims, chunks and work are indices of values, not numbers */
+  CUVIL_CALL_JOINED = 2   /* runs at the same time as the call that follows */
+};
+
 typedef struct {
   uint16_t kernel;
   uint16_t buffer_count;
   uint16_t dim_count;
-  uint16_t dynamic; /* dims, chunks and work are indices of values, not numbers */
+  uint16_t flags;
   uint32_t buffers; /* first entry in call_buffers */
   uint32_t dims;    /* first entry in call_dims (static) or call_values (dynamic) */
   int64_t chunks;
   int64_t work; /* scalar operations per chunk */
 } cuvil_call;
+
+/* A call with its numbers. */
+typedef struct {
+  cuvil_kernel *kernel;
+  void *const *buffers;
+  const int64_t *dims;
+  int64_t chunks;
+  int64_t work;
+  int64_t grab;  /* how many chunks a thread takes at once, and in how many parts that cuts the call: */
+  int64_t grabs; /* both are up to `parallel` */
+} cuvil_job;
 
 typedef struct cuvil_ctx cuvil_ctx;
 
@@ -118,8 +134,9 @@ typedef struct {
   uint32_t value_count;
   uint32_t heap_count;
   uint32_t feature_count;
-  uint32_t max_call_buffers;
-  uint32_t max_call_dims;
+  uint32_t max_jobs; /* calls that run at the same time; the next two are of all of them together */
+  uint32_t max_job_buffers;
+  uint32_t max_job_dims;
   uint32_t shape_count; /* dims of all outputs together */
   cuvil_number arena;
   cuvil_number scratch; /* bytes per thread */
@@ -177,9 +194,10 @@ struct cuvil_ctx {
   cuvil_heap *heaps;
   cuvil_pool *pool; /* NULL: the caller's thread does everything */
   void **pointers;  /* of every buffer, set by each run */
-  void **arguments; /* of the running call */
+  cuvil_job *jobs;  /* the running calls */
+  void **arguments; /* of the running calls */
   int64_t *values;
-  int64_t *dims;    /* of the running call */
+  int64_t *dims;    /* of the running calls */
   int64_t *shapes;  /* lent where the caller gives no shape array */
   char error[CUVIL_ERROR_BYTES];
 };
@@ -268,8 +286,7 @@ CUVIL_HIDDEN void CUVIL_RT(copy)(void *target, const void *source, int64_t bytes
 CUVIL_HIDDEN size_t CUVIL_RT(pool_bytes)(int32_t threads);
 CUVIL_HIDDEN cuvil_pool *CUVIL_RT(pool_start)(void *memory, int32_t threads);
 CUVIL_HIDDEN void CUVIL_RT(pool_stop)(cuvil_pool *pool);
-CUVIL_HIDDEN void CUVIL_RT(parallel)(cuvil_ctx *ctx, cuvil_kernel *kernel, void *const *buffers, const int64_t *dims,
-                                     int64_t chunks, int64_t work);
+CUVIL_HIDDEN void CUVIL_RT(parallel)(cuvil_ctx *ctx, uint32_t count); /* the first of ctx->jobs */
 
 /* cpu.c */
 CUVIL_HIDDEN int CUVIL_RT(cpu_has)(const char *feature);

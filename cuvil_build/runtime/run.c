@@ -193,22 +193,39 @@ static void place_buffers(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out) {
 
 /* ---- the body's instructions ---- */
 
-void CUVIL_RT(calls)(cuvil_ctx *ctx, uint32_t first, uint32_t count) {
+static void set_job(const cuvil_ctx *ctx, const cuvil_call *call, cuvil_job *job, void **arguments, int64_t *dims) {
   const cuvil_model *model = ctx->model;
-  for (const cuvil_call *call = model->calls + first; count; call++, count--) {
-    const uint32_t *buffers = model->call_buffers + call->buffers;
-    for (uint32_t i = 0; i < call->buffer_count; i++) ctx->arguments[i] = ctx->pointers[buffers[i]];
-    const int64_t *dims = model->call_dims + call->dims;
-    int64_t chunks = call->chunks;
-    int64_t work = call->work;
-    if (call->dynamic) {
-      const uint32_t *values = model->call_values + call->dims;
-      for (uint32_t i = 0; i < call->dim_count; i++) ctx->dims[i] = ctx->values[values[i]];
-      dims = ctx->dims;
-      chunks = ctx->values[chunks];
-      work = ctx->values[work];
-    }
-    CUVIL_RT(parallel)(ctx, model->kernels[call->kernel], ctx->arguments, dims, chunks, work);
+  const uint32_t *buffers = model->call_buffers + call->buffers;
+  for (uint32_t i = 0; i < call->buffer_count; i++) arguments[i] = ctx->pointers[buffers[i]];
+  job->kernel = model->kernels[call->kernel];
+  job->buffers = arguments;
+  job->dims = model->call_dims + call->dims;
+  job->chunks = call->chunks;
+  job->work = call->work;
+  if (!(call->flags & CUVIL_CALL_DYNAMIC)) return;
+  const uint32_t *values = model->call_values + call->dims;
+  for (uint32_t i = 0; i < call->dim_count; i++) dims[i] = ctx->values[values[i]];
+  job->dims = dims;
+  job->chunks = ctx->values[call->chunks];
+  job->work = ctx->values[call->work];
+}
+
+void CUVIL_RT(calls)(cuvil_ctx *ctx, uint32_t first, uint32_t count) {
+  const cuvil_call *call = ctx->model->calls + first;
+  const cuvil_call *end = call + count;
+  while (call < end) {
+    void **arguments = ctx->arguments;
+    int64_t *dims = ctx->dims;
+    uint32_t jobs = 0;
+    int joined;
+    do {
+      set_job(ctx, call, &ctx->jobs[jobs++], arguments, dims);
+      arguments += call->buffer_count;
+      dims += call->dim_count;
+      joined = call->flags & CUVIL_CALL_JOINED;
+      call++;
+    } while (joined);
+    CUVIL_RT(parallel)(ctx, jobs);
   }
 }
 

@@ -1,5 +1,5 @@
-/* The thread pool: workers take chunks from a shared counter; which thread computes a chunk never changes
-   its result. */
+/* The thread pool: workers take chunks of all running calls from one shared counter; which thread computes a
+   chunk never changes its result. */
 #include <stdatomic.h>
 
 #include "cuvil_rt.h"
@@ -7,13 +7,14 @@
 
 /* Scalar operations that make one grab from the counter worth its cost, a few microseconds. */
 enum { GRAB_WORK = 32768 };
-/* Calls below this are done by the caller alone: waking a thread costs more. */
+/* Less than this is done by the caller alone: waking a thread costs more. */
 enum { PARALLEL_WORK = 4 * GRAB_WORK };
 /* No more grabs per thread than this, however many chunks there are. */
 enum { GRABS_PER_THREAD = 8 };
 
-static void run_here(cuvil_ctx *ctx, cuvil_kernel *kernel, void *const *buffers, const int64_t *dims, int64_t chunks) {
-  kernel(buffers, dims, 0, chunks, ctx->scratch);
+static void run_here(const cuvil_ctx *ctx, uint32_t count) {
+  for (const cuvil_job *job = ctx->jobs; count; job++, count--)
+    if (job->chunks > 0) job->kernel(job->buffers, job->dims, 0, job->chunks, ctx->scratch);
 }
 
 #if CUVIL_SYSTEM
@@ -22,7 +23,7 @@ static void run_here(cuvil_ctx *ctx, cuvil_kernel *kernel, void *const *buffers,
    kernel wakes a sleeper, and no more, since another process may want the core. */
 enum { SPINS = 1000 };
 
-/* The gate lets workers into the current job: open flag, "caller sleeps" flag, number of workers inside.
+/* The gate lets workers into the current launch: open flag, "caller sleeps" flag, number of workers inside.
    A worker that wakes too late finds it shut, and nobody waits for it. */
 enum { GATE_OPEN = 0x10000, GATE_CALLER_SLEEPS = 0x20000, GATE_INSIDE = 0xffff };
 
@@ -33,19 +34,16 @@ typedef struct {
 } worker;
 
 struct cuvil_pool {
-  _Alignas(CUVIL_ALIGN) _Atomic uint32_t epoch; /* grows with every job: what workers wait on */
+  _Alignas(CUVIL_ALIGN) _Atomic uint32_t epoch; /* grows with every launch: what workers wait on */
   _Atomic uint32_t sleepers;
   _Atomic uint32_t stop;
   _Alignas(CUVIL_ALIGN) _Atomic uint32_t gate;
   _Alignas(CUVIL_ALIGN) _Atomic int64_t next;
-  /* The job; constant while anybody is inside the gate. */
-  _Alignas(CUVIL_ALIGN) cuvil_kernel *kernel;
-  void *const *buffers;
-  const int64_t *dims;
+  /* What is to be done; constant while anybody is inside the gate. */
+  _Alignas(CUVIL_ALIGN) const cuvil_job *jobs;
+  int64_t grabs; /* of all of them */
   uint8_t *scratch;
   size_t scratch_stride;
-  int64_t chunks;
-  int64_t grab;
   int32_t worker_count;
   worker workers[];
 };
@@ -69,10 +67,12 @@ static void wake(_Atomic uint32_t *word, int32_t count) {
 static void take_chunks(cuvil_pool *pool, int32_t index) {
   void *scratch = pool->scratch + (size_t)index * pool->scratch_stride;
   for (;;) {
-    int64_t begin = atomic_fetch_add_explicit(&pool->next, pool->grab, memory_order_relaxed);
-    if (begin >= pool->chunks) return;
-    int64_t end = begin + pool->grab < pool->chunks ? begin + pool->grab : pool->chunks;
-    pool->kernel(pool->buffers, pool->dims, begin, end, scratch);
+    int64_t grab = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+    if (grab >= pool->grabs) return;
+    const cuvil_job *job = pool->jobs;
+    for (; grab >= job->grabs; job++) grab -= job->grabs;
+    int64_t begin = grab * job->grab;
+    job->kernel(job->buffers, job->dims, begin, cuvil_min(begin + job->grab, job->chunks), scratch);
   }
 }
 
@@ -89,7 +89,7 @@ static void leave(cuvil_pool *pool) {
   if (before - 1 == GATE_CALLER_SLEEPS) wake(&pool->gate, 1);
 }
 
-static uint32_t await_job(cuvil_pool *pool, uint32_t seen) {
+static uint32_t await_launch(cuvil_pool *pool, uint32_t seen) {
   for (;;) {
     for (int i = 0; i < SPINS; i++) {
       uint32_t epoch = atomic_load_explicit(&pool->epoch, memory_order_acquire);
@@ -107,7 +107,7 @@ static void *work(void *argument) {
   cuvil_pool *pool = self->pool;
   uint32_t seen = 0;
   for (;;) {
-    seen = await_job(pool, seen);
+    seen = await_launch(pool, seen);
     if (atomic_load(&pool->stop)) return NULL;
     if (!enter(pool)) continue;
     take_chunks(pool, self->index);
@@ -154,38 +154,44 @@ void CUVIL_RT(pool_stop)(cuvil_pool *pool) {
   for (int32_t i = 0; i < pool->worker_count; i++) pthread_join(pool->workers[i].thread, NULL);
 }
 
-static void share(cuvil_pool *pool, int64_t grabs) {
+static void share(cuvil_pool *pool) {
   atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
   atomic_store_explicit(&pool->gate, GATE_OPEN, memory_order_release);
   atomic_fetch_add(&pool->epoch, 1);
   uint32_t sleepers = atomic_load(&pool->sleepers);
-  if (sleepers) wake(&pool->epoch, (int32_t)cuvil_min(sleepers, grabs - 1));
+  if (sleepers) wake(&pool->epoch, (int32_t)cuvil_min(sleepers, pool->grabs - 1));
   take_chunks(pool, 0);
   shut(pool);
 }
 
-void CUVIL_RT(parallel)(cuvil_ctx *ctx, cuvil_kernel *kernel, void *const *buffers, const int64_t *dims, int64_t chunks,
-                        int64_t work_per_chunk) {
+/* Cuts every job into grabs of about so much work; answers how many there are. */
+static int64_t cut(cuvil_job *jobs, uint32_t count, int64_t per_grab) {
+  int64_t grabs = 0;
+  for (cuvil_job *job = jobs; count; job++, count--) {
+    int64_t per_chunk = cuvil_max(job->work, 1);
+    job->grab = cuvil_max(per_grab / per_chunk, (GRAB_WORK + per_chunk - 1) / per_chunk);
+    job->grabs = job->chunks > 0 ? (job->chunks - 1) / job->grab + 1 : 0;
+    grabs += job->grabs;
+  }
+  return grabs;
+}
+
+void CUVIL_RT(parallel)(cuvil_ctx *ctx, uint32_t count) {
   cuvil_pool *pool = ctx->pool;
-  if (chunks <= 0) return;
-  if (!pool || chunks == 1) {
-    run_here(ctx, kernel, buffers, dims, chunks);
+  cuvil_job *jobs = ctx->jobs;
+  int64_t all = 0;
+  for (uint32_t i = 0; pool && i < count; i++)
+    all = cuvil_add(all, cuvil_mul(cuvil_max(jobs[i].chunks, 0), cuvil_max(jobs[i].work, 1)));
+  int64_t grabs = all < PARALLEL_WORK ? 1 : cut(jobs, count, all / ((int64_t)ctx->threads * GRABS_PER_THREAD));
+  if (grabs == 1) {
+    run_here(ctx, count);
     return;
   }
-  int64_t per_chunk = cuvil_max(work_per_chunk, 1);
-  int64_t fewest = (GRAB_WORK + per_chunk - 1) / per_chunk;
-  if (chunks <= fewest || chunks < (PARALLEL_WORK + per_chunk - 1) / per_chunk) {
-    run_here(ctx, kernel, buffers, dims, chunks);
-    return;
-  }
-  pool->kernel = kernel;
-  pool->buffers = buffers;
-  pool->dims = dims;
+  pool->jobs = jobs;
+  pool->grabs = grabs;
   pool->scratch = ctx->scratch;
   pool->scratch_stride = ctx->scratch_stride;
-  pool->chunks = chunks;
-  pool->grab = cuvil_max(fewest, chunks / ((int64_t)ctx->threads * GRABS_PER_THREAD));
-  share(pool, (chunks + pool->grab - 1) / pool->grab);
+  share(pool);
 }
 
 #else
@@ -202,10 +208,6 @@ cuvil_pool *CUVIL_RT(pool_start)(void *memory, int32_t threads) {
 
 void CUVIL_RT(pool_stop)(cuvil_pool *pool) { (void)pool; }
 
-void CUVIL_RT(parallel)(cuvil_ctx *ctx, cuvil_kernel *kernel, void *const *buffers, const int64_t *dims, int64_t chunks,
-                        int64_t work_per_chunk) {
-  (void)work_per_chunk;
-  if (chunks > 0) run_here(ctx, kernel, buffers, dims, chunks);
-}
+void CUVIL_RT(parallel)(cuvil_ctx *ctx, uint32_t count) { run_here(ctx, count); }
 
 #endif

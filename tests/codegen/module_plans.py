@@ -24,6 +24,7 @@ from cuvil_build.codegen.plan import (
     Guard,
     Instruction,
     KernelSpec,
+    Launch,
     LocalSymbol,
     ModulePlan,
     SetSymbol,
@@ -251,6 +252,42 @@ def wide_plan(rows: int = 4096, columns: int = 64) -> ModulePlan:
         ],
         arena=nbytes,
         arena_max=nbytes,
+        weights=len(WEIGHTS),
+    )
+
+
+def joined_plan(times: int = 20) -> ModulePlan:
+    """a[n][64] = x * 2 + 1, b = -x, c[4] = -x of four elements, d[n] = -a of n elements; all but d at once,
+    again and again."""
+    nbytes = e("256*n")
+    first = Launch(
+        (
+            Call(0, (0, 1, 2), (e("n"), e(64)), "a"),
+            Call(1, (0, 5), (e("n - n"),), "nothing"),
+            Call(1, (0, 3), (e("64*n"),), "b"),
+            Call(1, (0, 4), (e(4),), "c"),
+        )
+    )
+    return plan(
+        "joined",
+        inputs=[tensor("x", FLOAT32, ("n", 64), 0)],
+        outputs=[
+            tensor("a", FLOAT32, ("n", 64), 2),
+            tensor("b", FLOAT32, ("n", 64), 3),
+            tensor("c", FLOAT32, (4,), 4),
+            tensor("d", FLOAT32, ("n",), 5),
+        ],
+        symbols=[SymbolSpec("n", 1, 4096, (0, 0))],
+        buffers=[
+            BufferSpec("x", nbytes, "input", e(0)),
+            BufferSpec("w", e(8), "weight", e(SCALE_OFFSET)),
+            BufferSpec("a", nbytes, "output", e(0)),
+            BufferSpec("b", nbytes, "output", e(1)),
+            BufferSpec("c", e(16), "output", e(2)),
+            BufferSpec("d", e("4*n"), "output", e(3)),
+        ],
+        kernels=[SCALE, NEGATE],
+        body=[i for _ in range(times) for i in (first, Call(1, (2, 5), (e("n"),), "d"))],
         weights=len(WEIGHTS),
     )
 

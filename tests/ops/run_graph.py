@@ -17,6 +17,7 @@ from cuvil_build.ops.lowered_graph import (
     DefineItem,
     GraphGuard,
     Item,
+    LaunchItem,
     LoopItem,
     LoweredGraph,
     MeasureItem,
@@ -62,6 +63,8 @@ class GraphRun:
     def item(self, item: Item) -> None:
         if isinstance(item, RegionItem):
             self.region(item)
+        elif isinstance(item, LaunchItem):
+            self.launch(item)
         elif isinstance(item, AliasItem):
             shape = tuple(self.number(d) for d in self.graph.values[item.result].shape)
             self.arrays[item.result] = self.value(item.source).reshape(shape)
@@ -84,6 +87,11 @@ class GraphRun:
         for nest in region.nests:
             interpret(nest, memory, self.sizes)
         self.arrays |= {v: memory[b.name] for b, v in zip(region.outputs, item.results, strict=True)}
+
+    def launch(self, item: LaunchItem) -> None:
+        """In the order that most mistakes would not survive: nothing of it may matter."""
+        for region in reversed(item.items):
+            self.region(region)
 
     def branch(self, item: BranchItem) -> None:
         taken = bool(self.value(item.condition).reshape(()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import numpy as np
 import pytest
 import yaml
 
+from cuvil_build.codegen.module import emit_module
+from cuvil_build.codegen.plan import MAX_JOINED, Call, Launch, ModulePlan
+from cuvil_build.cuir.dtypes import INT32
+from cuvil_build.errors import Internal
 from tests.codegen import module_plans as plans
-from tests.codegen.module_plans import Api, Refused, build, dl
+from tests.codegen.module_plans import Api, Refused, build, dl, e, kernel
 
 X = np.ones((5, 2), np.float32)
 K = np.zeros((6, 2, 2), np.int64)
@@ -31,6 +36,11 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Api:
 @pytest.fixture(scope="module")
 def unbounded(tmp_path_factory: pytest.TempPathFactory) -> Api:
     return Api(build(plans.dynamic_plan(None), tmp_path_factory.mktemp("unbounded")))
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Api:
+    return Api(build(plans.joined_plan(), tmp_path_factory.mktemp("joined")))
 
 
 def misaligned() -> dict[str, Any]:
@@ -194,6 +204,64 @@ def test_results_do_not_depend_on_threads(tmp_path: Path) -> None:
             (y,) = module.ran(context, [dl(x)])
             np.testing.assert_array_equal(y, expected)
         module.close(context)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4, 9])
+def test_calls_that_run_at_once_compute_what_they_compute_alone(joined: Api, threads: int) -> None:
+    context = joined.opened(threads=threads)
+    for n in (1, 2, 3, 64, 700, 4096, 5):
+        x = np.random.default_rng(n).normal(size=(n, 64)).astype(np.float32)
+        a, b, c, d = joined.ran(context, [dl(x)])
+        np.testing.assert_array_equal(a, x * np.float32(2) + np.float32(1))
+        np.testing.assert_array_equal(b, -x)
+        np.testing.assert_array_equal(c, -x.reshape(-1)[:4])
+        np.testing.assert_array_equal(d, -a.reshape(-1)[:n])
+    joined.close(context)
+
+
+CLEAR = kernel(
+    "clear_1f",
+    "  for (int64_t c = begin; c < end; c++) *(int32_t *)buffers[0] = *(int32_t *)buffers[1] = 0;",
+    chunks=1,
+)
+TOGETHER = kernel(
+    "together_1f",
+    """  volatile int32_t *seen = buffers[0], *flag = buffers[1];
+  for (int64_t c = begin; c < end; c++) {
+    *flag = 1;
+    for (int64_t i = 0; i < 2000000000 && !*seen; i++) {}
+    *(int32_t *)buffers[2] = *seen;
+  }""",
+    chunks=1,
+    work=10**9,
+)
+
+
+def test_calls_of_one_chunk_run_on_different_threads(tmp_path: Path) -> None:
+    """Each waits for the other one: one after the other, the first would wait in vain."""
+    out = [plans.tensor(n, INT32, (), i) for i, n in enumerate(("one", "two"))]
+    rows = [("one", "output", 0), ("two", "output", 1), ("left", "arena", 0), ("right", "arena", 64)]
+    plan = plans.plan(
+        "meeting",
+        inputs=[],
+        outputs=out,
+        buffers=[plans.BufferSpec(n, e(4), place, e(offset)) for n, place, offset in rows],
+        kernels=[TOGETHER, CLEAR],
+        body=[Call(1, (2, 3), ()), Launch((Call(0, (2, 3, 0), ()), Call(0, (3, 2, 1), ())))],
+        arena=128,
+        arena_max=128,
+    )
+    module = Api(build(plan, tmp_path))
+    context = module.opened(threads=2)
+    assert [int(a) for a in module.ran(context, [])] == [1, 1]
+    module.close(context)
+
+
+def test_a_launch_of_too_many_calls_is_a_mistake_of_ours() -> None:
+    plan = plans.joined_plan()
+    calls = (Call(1, (0, 4), (e(4),)),) * (MAX_JOINED + 1)
+    with pytest.raises(Internal, match="17 calls in one launch"):
+        emit_module(replace(plan, body=(Launch(calls),)))
 
 
 def test_one_thread_starts_none(tmp_path: Path) -> None:
@@ -390,14 +458,51 @@ int main(void) {
 
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_sanitizers_find_nothing(tmp_path: Path, sanitizers: str) -> None:
-    plan = plans.dynamic_plan(None)
-    plans.write_sources(plan, tmp_path)
-    (tmp_path / "main.c").write_text(SANITIZED)
-    (tmp_path / "weights.safetensors").write_bytes(plans.WEIGHTS)
+    assert _sanitized(plans.dynamic_plan(None), SANITIZED, tmp_path, sanitizers) == "fine\n"
+
+
+def _sanitized(plan: ModulePlan, main: str, folder: Path, sanitizers: str) -> str:
+    plans.write_sources(plan, folder)
+    (folder / "main.c").write_text(main)
+    (folder / "weights.safetensors").write_bytes(plans.WEIGHTS)
     flags = [*plans.STRICT, "-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
-    objects = plans.compile_units(plans.units(plan), tmp_path, ["gcc", *flags])
-    plans.run(["gcc", *flags, "-I.", "main.c", *objects, "-o", "main", "-lpthread"], tmp_path)
-    assert plans.run(["./main"], tmp_path) == "fine\n"
+    objects = plans.compile_units(plans.units(plan), folder, ["gcc", *flags])
+    plans.run(["gcc", *flags, "-I.", "main.c", *objects, "-o", "main", "-lpthread"], folder)
+    return plans.run(["./main"], folder)
+
+
+LAUNCHES = """#include <stdio.h>
+#include <stdlib.h>
+#include "joined.h"
+
+static int check(joined_ctx *ctx, int64_t n) {
+  float *x = malloc((size_t)(n * 64) * 4);
+  for (int64_t i = 0; i < n * 64; i++) x[i] = (float)i;
+  int64_t shape[] = {n, 64};
+  DLTensor in[1] = {{x, {kDLCPU, 0}, 2, {2, 32, 1}, shape, NULL, 0}};
+  DLTensor out[4] = {{0}};
+  int status = joined_run(ctx, in, out);
+  for (int64_t i = 0; !status && i < n * 64; i++)
+    if (((float *)out[0].data)[i] != x[i] * 2 + 1 || ((float *)out[1].data)[i] != -x[i]) status = 99;
+  free(x);
+  return status;
+}
+
+int main(void) {
+  joined_options options = {.size = sizeof options, .threads = 4};
+  joined_ctx *ctx;
+  if (joined_open(&ctx, "weights.safetensors", &options)) return puts(joined_error(ctx)), 1;
+  for (int64_t n = 1; n < 4097; n = n * 3 + 1)
+    if (check(ctx, n)) return puts(joined_error(ctx)), 2;
+  joined_close(ctx);
+  puts("fine");
+}
+"""
+
+
+@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+def test_sanitizers_find_nothing_in_launches(tmp_path: Path, sanitizers: str) -> None:
+    assert _sanitized(plans.joined_plan(), LAUNCHES, tmp_path, sanitizers) == "fine\n"
 
 
 def test_two_modules_link_into_one_program(tmp_path: Path) -> None:
