@@ -12,7 +12,7 @@ from cuvil_build.kernel.routine_writer import RoutineWriter, load, number
 from cuvil_build.kernel.view import of_buffer
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import call
-from cuvil_build.ops.shapes import NUMBERS, integers, normal_axis
+from cuvil_build.ops.shapes import NUMBERS, normal_axis, one_integer
 
 
 def infer(ctx: InferContext, x: Known, axis: Known, *, exclusive: int = 0, reverse: int = 0) -> Known:
@@ -26,8 +26,7 @@ def infer(ctx: InferContext, x: Known, axis: Known, *, exclusive: int = 0, rever
 
 
 def _axis(axis: Known | View) -> IntExpr:
-    (found,) = integers(axis, "axis")
-    return found
+    return one_integer(axis, "axis")
 
 
 def _lower(function: str, start: int) -> Callable[..., View]:

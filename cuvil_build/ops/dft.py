@@ -22,7 +22,7 @@ from cuvil_build.kernel.view import concatenate, integer, of_buffer, within
 from cuvil_build.ops.choices import Least, chosen, named_axes
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import add, call, cast, div, mul, sub
-from cuvil_build.ops.shapes import FLOATS, Shape, integers
+from cuvil_build.ops.shapes import FLOATS, Shape, one_integer
 
 MATRIX_ELEMENTS = 1 << 20
 """Factors are stored as a matrix up to this size."""
@@ -117,7 +117,7 @@ def _transform(
     # an operand since opset 20, with another default
     place = IntExpr.of(-2 if axis is None else axis)
     if axis_operand is not None:
-        place = integers(axis_operand, "the axis of DFT")[0]
+        place = one_integer(axis_operand, "the axis of DFT")
     named = named_axes([place], rank, least)
     if named[-1] == ONE:
         raise ShapeMismatch("DFT along the axis of real and imaginary parts")
@@ -125,7 +125,7 @@ def _transform(
     both = bool(inverse and onesided)
     size = (given - 1) * 2 if both else given
     if length is not None:
-        size = maximum(integers(length, "the length of DFT")[0], 0)
+        size = maximum(one_integer(length, "the length of DFT"), 0)
     return _Transform(tuple(named[:-1]), given, size, bool(inverse), bool(onesided))
 
 
@@ -251,10 +251,10 @@ def _frame(
     x: Known | View, step: Known | View, window: Known | View | None, length: Known | View | None
 ) -> tuple[IntExpr, IntExpr]:
     """(length of a frame, elements from one to the next)."""
-    hop = integers(step, "the step of STFT")[0]
+    hop = one_integer(step, "the step of STFT")
     hop = hop if hop.is_static else maximum(hop, 1)
     if length is not None:
-        return integers(length, "the frames of STFT")[0], hop
+        return one_integer(length, "the frames of STFT"), hop
     return (x.shape[1] if window is None else window.shape[0]), hop
 
 

@@ -14,7 +14,7 @@ from cuvil_build.kernel.view import integer
 from cuvil_build.ops.cast import dtype_of_code
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import add, call, cast, div, exp, log, mul, select, sub
-from cuvil_build.ops.shapes import ANY, integers
+from cuvil_build.ops.shapes import ANY, one_integer
 
 SCALE = 2595 / math.log(10)
 """Mels are 2595 * log10(1 + hertz / 700)."""
@@ -96,7 +96,7 @@ def _ratio(part: Expr, whole: Expr) -> Expr:
 
 
 def _first(operand: Known | View, what: str) -> IntExpr:
-    return integers(operand, what)[0]
+    return one_integer(operand, what)
 
 
 OP = Operator("MelWeightMatrix", infer, lower, dtypes=ANY, shape_operands=(0, 1), measure=measure)

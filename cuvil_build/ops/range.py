@@ -15,7 +15,7 @@ from cuvil_build.ops.contents import Contents, array_of
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import add, cast, mul
 from cuvil_build.ops.scalar import maximum as maximum_of
-from cuvil_build.ops.shapes import NUMBERS, integers, same_dtype
+from cuvil_build.ops.shapes import NUMBERS, one_integer, same_dtype
 
 READ = -(1 << 15)
 """Sizes don't reach down to this: an integer that could is read from memory when the module runs."""
@@ -36,7 +36,7 @@ def infer(ctx: InferContext, start: Known, limit: Known, delta: Known) -> Known:
 def measure(build: NestBuilder, start: View, limit: View, delta: View) -> View:
     """Of floats: the span in the operands' dtype, as onnxruntime subtracts, divided in double precision."""
     if not start.dtype.is_float:
-        first, last, delta_number = (integers(v, "Range")[0] for v in (start, limit, delta))
+        first, last, delta_number = (one_integer(v, "an operand of Range") for v in (start, limit, delta))
         count = _count(build.low, first, last, delta_number)
         return build.scalar(count)
     span = build.cast(build.map("sub", _scalar(build, limit), _scalar(build, start)), FLOAT64)

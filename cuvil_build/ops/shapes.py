@@ -73,6 +73,14 @@ def integers(operand: Known | View, what: str) -> list[IntExpr]:
     raise NotYet(f"{what} computed from data; it must be a constant or follow from shapes")
 
 
+def one_integer(operand: Known | View, what: str) -> IntExpr:
+    """The only element of an operand of one."""
+    found = integers(operand, what)
+    if len(found) != 1:
+        raise ShapeMismatch(f"{what} must be one number, not {len(found)}")
+    return found[0]
+
+
 def sizes(ctx: InferContext, operand: Known | View, what: str) -> list[IntExpr]:
     """The elements as dims: those that data decides are checked not to be negative when the module runs."""
     found: list[IntExpr] = []

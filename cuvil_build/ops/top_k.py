@@ -9,7 +9,7 @@ from cuvil_build.kernel.routine_writer import load, number, symbol
 from cuvil_build.kernel.view import of_buffer
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.scalar import call
-from cuvil_build.ops.shapes import NUMBERS, integers, normal_axis
+from cuvil_build.ops.shapes import NUMBERS, normal_axis, one_integer
 from cuvil_build.ops.sorting import Pairs
 
 SPARE = 16
@@ -20,7 +20,7 @@ def infer(
     ctx: InferContext, x: Known, k: Known, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Known, Known]:
     along = normal_axis(axis, x.rank)
-    (count,) = integers(k, "k of TopK")
+    count = one_integer(k, "k of TopK")
     ctx.require_at_most(ZERO, count, "k of TopK")
     ctx.require_at_most(count, x.shape[along], "k of TopK")
     shape = (*x.shape[:along], count, *x.shape[along + 1 :])

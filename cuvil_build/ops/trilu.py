@@ -8,7 +8,7 @@ from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Const, Expr
 from cuvil_build.kernel.view import within
 from cuvil_build.ops.operator import InferContext, Known, Operator
-from cuvil_build.ops.shapes import ANY, integers
+from cuvil_build.ops.shapes import ANY, one_integer
 
 
 def infer(ctx: InferContext, x: Known, k: Known | None = None, *, upper: int = 1) -> Known:
@@ -18,7 +18,7 @@ def infer(ctx: InferContext, x: Known, k: Known | None = None, *, upper: int = 1
 
 
 def lower(build: NestBuilder, x: View, k: View | None = None, *, upper: int = 1) -> View:
-    diagonal = ZERO if k is None else integers(k, "the diagonal of Trilu")[0]
+    diagonal = ZERO if k is None else one_integer(k, "the diagonal of Trilu")
     rows, columns = x.shape[-2:]
     zero = Const(False if x.dtype.kind == "bool" else 0.0 if x.dtype.is_float else 0, x.dtype)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cuvil_build.errors import ShapeMismatch
+
 from .compiled import check_compiled
 from .harness import Case, check, f32, i64
 
@@ -40,3 +42,8 @@ def test_matches_onnxruntime(case: Case) -> None:
 
 def test_compiled_kernels_match_onnxruntime(tmp_path: Path) -> None:
     check_compiled(CASES, tmp_path)
+
+
+def test_an_axis_of_two_numbers_is_refused() -> None:
+    with pytest.raises(ShapeMismatch, match="axis must be one number, not 2"):
+        check(Case("CumSum", [f32(3, 4), np.array([0, 1])], {}, constants=[1]))
