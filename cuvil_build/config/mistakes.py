@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cuvil_build.config.layers import Layers
-from cuvil_build.config.project import DIM_NAME, EXPECTED, MODEL_NAME, NAME, json_schema
+from cuvil_build.config.project import BYTE_COUNT, DIM_NAME, EXPECTED, MODEL_NAME, NAME, json_schema
 from cuvil_build.errors import CuvilError, InvalidValue, MissingKey, UnknownKey, WrongType, nearest
 from cuvil_build.yaml_source import KeyPath
 
@@ -26,6 +26,7 @@ _EXPECTED = {
 _PATTERNS = {
     NAME: "a name is letters, digits, '_', '-' and '.', and starts with a letter or digit",
     MODEL_NAME: "a model's name is letters, digits, '_' and '-', and starts with a letter",
+    BYTE_COUNT: "a size is a whole number with a unit: B, KiB, MiB, GiB, kB, MB or GB",
     DIM_NAME: "a dim is its name, or input[axis]",
 }
 

@@ -72,6 +72,7 @@ def _keyed(key: str, what: str) -> Callable[[Any], Any]:
     return wrap
 
 
+BYTE_COUNT = r"^[0-9]{1,18} ?(B|KiB|MiB|GiB|kB|MB|GB)$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 MODEL_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 DIM_NAME = r"^[^\[\]\s]+(\[[0-9]+\])?$"
@@ -85,7 +86,24 @@ Texts = Annotated[tuple[Text, ...], BeforeValidator(_in_list), Shorthand({"type"
 TextList = Annotated[tuple[Text, ...], BeforeValidator(_tuple)]
 Sizes = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_tuple)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_tuple)]
-ByteCount = Annotated[str, Field(pattern=r"^[0-9]+ ?(B|KiB|MiB|GiB|KB|MB|GB)$")]
+
+
+def _with_unit(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise _expected("a size with its unit, as in 256KiB")
+    return value
+
+
+ByteCount = Annotated[str, Field(pattern=BYTE_COUNT), BeforeValidator(_with_unit)]
+
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def parse_bytes(text: str) -> int:
+    """Of a text that is a ByteCount."""
+    number = text.rstrip("BKMGik ")
+    return int(number) * _UNITS[text.removeprefix(number).strip()]
+
 
 FloatType = Literal["float32", "float16", "bfloat16"]
 AnyType = Literal["float32", "float16", "bfloat16", "int8", "uint8", "int4", "uint4"]
@@ -322,6 +340,16 @@ class Sharding(Section):
     overlap: bool = Field(default=False, description="Compute while a collective runs.")
 
 
+class MemoryBudget(Section):
+    """What a module may take; a build that needs more fails and names the nodes to blame."""
+
+    arena: ByteCount | None = Field(
+        default=None, description="Of the arena, at the largest sizes of free dims, as in 256KiB."
+    )
+    weights: ByteCount | None = Field(default=None, description="Of the weights file, or what is embedded.")
+    stack: ByteCount | None = Field(default=None, description="Of each thread's stack.")
+
+
 class TargetUse(Section):
     """A target of this project."""
 
@@ -332,6 +360,7 @@ class TargetUse(Section):
         default="file",
         description="Beside the library, or, up to 16 MiB, in it: then nobody names a weights file.",
     )
+    memory: MemoryBudget = Field(default=MemoryBudget(), description="Limits that a build must keep.")
 
 
 class Fusion(Section):

@@ -31,7 +31,7 @@ STEP = StepKind(
         "module": From("link", "module"),
         "report": From("verify", "report"),
         "golden": From("verify", "golden"),
-        "memory": From("plan_memory", "plan"),
+        "memory": From(("check_budget", "plan_memory"), "plan"),
     },
     outputs={"module": "./"},
     params=_params,

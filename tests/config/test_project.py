@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from cuvil_build import paths
-from cuvil_build.config.project import Dim, Project, json_schema
+from cuvil_build.config.project import Dim, Project, json_schema, parse_bytes
 
 
 def _with_dim(dim: Any) -> dict[str, Any]:
@@ -43,6 +43,40 @@ def test_dims(dim: Any, right: bool) -> None:
 def test_a_dim_without_max_has_no_bound() -> None:
     assert Dim(min=1).max is None
     assert not Dim(min=1).is_fixed
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("0B", 0),
+        ("17 B", 17),
+        ("256KiB", 256 << 10),
+        ("3 MiB", 3 << 20),
+        ("2GiB", 2 << 30),
+        ("5kB", 5000),
+        ("5MB", 5 * 10**6),
+        ("5 GB", 5 * 10**9),
+    ],
+)
+def test_sizes_with_units(text: str, nbytes: int) -> None:
+    data = _with_dim(1) | {"targets": {"x": {"use": "x86_64", "memory": {"arena": text}}}}
+    kept = Project.model_validate(data).targets["x"].memory.arena
+    assert kept is not None and parse_bytes(kept) == nbytes
+
+
+@pytest.mark.parametrize(
+    "size",
+    ["", "KiB", "256", "256KB", "256kb", "256 K", "1.5MiB", "-1B", "1  B", "1B\n", " 1B", 256, True, None],
+)
+def test_sizes_that_are_none(size: Any) -> None:
+    """None alone is right: no budget."""
+    data = _with_dim(1) | {"targets": {"x": {"use": "x86_64", "memory": {"arena": size}}}}
+    try:
+        Project.model_validate(data)
+    except ValidationError:
+        assert size is not None
+    else:
+        assert size is None
 
 
 def test_the_schema_accepts_the_example_and_refuses_mistakes() -> None:

@@ -20,8 +20,9 @@ from cuvil_build.codegen.c_names import c_identifier
 from cuvil_build.codegen.checks import check_graph
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.codegen.module import WEIGHTS_FILE, emit_module, exports, units
-from cuvil_build.codegen.module_tables import calls_of
+from cuvil_build.codegen.module_tables import Tables, calls_of
 from cuvil_build.codegen.plan import LocalSymbol, ModulePlan, TensorSpec
+from cuvil_build.codegen.stack_bound import stack_bytes
 from cuvil_build.errors import WeightsTooLarge
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
@@ -133,6 +134,8 @@ def _unique(rows: Sequence[Unit]) -> Iterable[Unit]:
 def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
     bounds = {d.name: [d.spec.minimum, d.spec.maximum] for d in graph.dims.values()}
     bounds |= {symbol.name: _local_bounds(symbol) for symbol in plan.locals}
+    tables = Tables(plan)
+    scratch = tables.upper(tables.scratch)
     return {
         "model": plan.name,
         "digest": plan.digest,
@@ -141,6 +144,9 @@ def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
         "inputs": [_tensor(t, bounds) for t in plan.inputs],
         "outputs": [_tensor(t, bounds) for t in plan.outputs],
         "arena_bytes": plan.arena_max,
+        "heaps": plan.heaps,
+        "scratch_bytes": None if scratch < 0 else scratch,
+        "stack_bytes": stack_bytes(plan),
         "weights_bytes": plan.weights_nbytes,
         "embedded": plan.embedded,
         "kernels": [k.symbol for k in plan.kernels],
