@@ -24,6 +24,8 @@ IMPORT: tuple[str, ...] = (
     "eliminate-identity",
     "fold-constants",
     "fold-shape-operands",
+    "shapes-from-inputs",
+    "spread-repeats",
     "eliminate-dead",
     "eliminate-identity",
     "simplify-arithmetic",

@@ -41,6 +41,13 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
     old.replace_all_uses_with(new, replace_graph_outputs=True)
 
 
+def take_place(old: ir.Value, new: ir.Value) -> None:
+    """Every reader of `old` reads `new`, a value without a name, which gets the name and type of `old`."""
+    name, old.name = old.name, f"{old.name}.replaced"
+    new.name, new.type, new.shape = name, old.type, old.shape
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+
+
 def remove_node(node: ir.Node, stand_in: ir.Value | None = None, found: Iterable[Guard] = ()) -> None:
     """Take out a node that nothing reads any more; what it guarded moves to who reads `stand_in`."""
     guards = [*read_guards(node), *found]
