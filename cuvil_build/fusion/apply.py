@@ -1,4 +1,4 @@
-"""Applies what was matched: nodes become a call of a function, or make way for a replacement."""
+"""Makes regions: nodes become a call of a function."""
 
 from __future__ import annotations
 
@@ -14,20 +14,15 @@ from cuvil_build.cuir.guards import GUARDS_KEY
 from cuvil_build.cuir.locations import inherit
 from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import FUSED_DOMAIN, OPSET, default_opset
-from cuvil_build.fusion.match import Match
-from cuvil_build.fusion.pattern import GraphPattern, Operand
 from cuvil_build.fusion.scope import Scope, is_read
 from cuvil_build.ops.infer import attributes_of
 from cuvil_build.ops.operator import Known
-from cuvil_build.passes.rewire import add_constant, replace_value
+from cuvil_build.passes.rewire import replace_value
 
 FUNCTION_VERSION = 1
 NAMED_OPS = 5
 """Operators that a function's name spells out."""
 DIGEST_LENGTH = 8
-
-
-# Regions -------------------------------------------------------------------------------------------------
 
 
 def extract(scope: Scope, namer: Namer, nodes: Iterable[ir.Node], result: ir.Value) -> ir.Node:
@@ -51,8 +46,8 @@ def extract(scope: Scope, namer: Namer, nodes: Iterable[ir.Node], result: ir.Val
         version=FUNCTION_VERSION,
     )
     last.append(call)
-    _take_place(scope, result, call.outputs[0], namer)
-    _finish(scope, [call], body)
+    take_place(scope, result, call.outputs[0], namer)
+    finish(scope, [call], body)
     return call
 
 
@@ -143,58 +138,10 @@ def _copy_of(value: ir.Value, name: str) -> ir.Value:
     return ir.Value(name=name, type=value.type, shape=value.shape)
 
 
-# Replacements --------------------------------------------------------------------------------------------
+# What replacements do too --------------------------------------------------------------------------------
 
 
-def replace_match(
-    scope: Scope, namer: Namer, match: Match, pattern: GraphPattern, replacement: GraphPattern
-) -> list[ir.Node]:
-    """New nodes for the covered ones."""
-    result = match.values[pattern.output]
-    last = result.producer()
-    assert last is not None
-    values: dict[str, ir.Value] = {name: match.values[name] for name in replacement.inputs}
-    new: list[ir.Node] = []
-    for wanted in replacement.nodes.values():
-        attributes = {
-            name: expression.compute(match.values, scope.facts)
-            for name, expression in wanted.attributes.items()
-        }
-        op = wanted.ops[0]
-        node = ir.Node(
-            op.domain,
-            op.name,
-            [_operand(scope, namer, operand, values, result) for operand in wanted.operands],
-            [ir.convenience.convert_attribute(name, value) for name, value in sorted(attributes.items())],
-            num_outputs=1,
-            name=namer.node(f"{last.name}_{op.name}"),
-        )
-        value = node.outputs[0]
-        value.name = namer.value(f"{result.name}.{wanted.result}")
-        values[wanted.result] = value
-        new.append(node)
-    last.append(new)
-    _take_place(scope, result, values[replacement.output], namer)
-    _finish(scope, new, match.nodes)
-    return new
-
-
-def _operand(
-    scope: Scope, namer: Namer, operand: Operand, values: dict[str, ir.Value], result: ir.Value
-) -> ir.Value:
-    if isinstance(operand, str):
-        return values[operand]
-    known = scope.known(result)
-    array = np.array(operand, dtype=known.dtype.numpy)
-    value = add_constant(scope.model, namer, f"{result.name}.number", array)
-    scope.inference.known[value] = Known(known.dtype, (), constant=array)
-    return value
-
-
-# Both ----------------------------------------------------------------------------------------------------
-
-
-def _take_place(scope: Scope, old: ir.Value, new: ir.Value, namer: Namer) -> None:
+def take_place(scope: Scope, old: ir.Value, new: ir.Value, namer: Namer) -> None:
     """Readers of `old` read `new`, which gets its name, type and what is known of it."""
     name = old.name
     new.type, new.shape = old.type, old.shape
@@ -205,7 +152,8 @@ def _take_place(scope: Scope, old: ir.Value, new: ir.Value, namer: Namer) -> Non
     new.name = name
 
 
-def _finish(scope: Scope, new: Sequence[ir.Node], old: Sequence[ir.Node]) -> None:
+def finish(scope: Scope, new: Sequence[ir.Node], old: Sequence[ir.Node]) -> None:
+    """The old nodes go, and the constants that only they read."""
     inherit(new, old)
     for node in new:
         scope.adopt(node, old)
@@ -220,3 +168,4 @@ def _finish(scope: Scope, new: Sequence[ir.Node], old: Sequence[ir.Node]) -> Non
         owner = value.graph
         if isinstance(owner, ir.Graph) and not is_read(value) and not value.is_graph_input():
             del owner.initializers[str(value.name)]
+    scope.forget()

@@ -105,6 +105,16 @@ def _operand(facts: Facts, value: ir.Value, index: int) -> ir.Value:
     return operand
 
 
+def _inputs(facts: Facts, value: ir.Value) -> int:
+    node = value.producer()
+    return 0 if node is None else sum(v is not None for v in node.inputs)
+
+
+def _has_input(facts: Facts, value: ir.Value, index: int) -> bool:
+    node = value.producer()
+    return node is not None and 0 <= index < len(node.inputs) and node.inputs[index] is not None
+
+
 def _attribute(facts: Facts, value: ir.Value, name: str, default: Any) -> Any:
     node = value.producer()
     return default if node is None else attributes_of(node).get(name, default)
@@ -121,6 +131,8 @@ _ROWS = (
     Function("count", (VALUE,), NUMBER, _count),
     Function("dim", (VALUE, NUMBER), NUMBER, _dim),
     Function("dtype", (VALUE,), TEXT, _dtype),
+    Function("has_input", (VALUE, NUMBER), BOOL, _has_input),
+    Function("inputs", (VALUE,), NUMBER, _inputs),
     Function("is_constant", (VALUE,), BOOL, _is_constant),
     Function("is_float", (VALUE,), BOOL, _is_float),
     Function("number", (VALUE,), NUMBER, _number_of),
@@ -133,4 +145,4 @@ _ROWS = (
     Function("uses", (VALUE,), NUMBER, _uses),
 )
 FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
-"""`operand(v, i)` and `attribute(v, name, default)` are of the node that makes `v`."""
+"""`operand`, `has_input`, `inputs`, `attribute` and `op` are of the node that makes the value."""

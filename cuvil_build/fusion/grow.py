@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -9,9 +10,8 @@ import onnx_ir as ir
 from cuvil_build.cuir.int_expr import product
 from cuvil_build.fusion.match import is_one_of
 from cuvil_build.fusion.pattern import Chain, ChainElement
-from cuvil_build.fusion.scope import Scope, data_operands, users
+from cuvil_build.fusion.scope import Scope, is_alias
 from cuvil_build.kernel.view import is_affine_reshape
-from cuvil_build.ops.lower_graph import ALIASES
 from cuvil_build.ops.operator import Known
 
 MAX_DETOUR = 24
@@ -29,25 +29,49 @@ class Region:
     result: ir.Value
     refusals: list[tuple[str, tuple[ir.Node, ...]]] = field(default_factory=list)
     """Why it ends where it ends, with the nodes that it would have had."""
+    names: dict[str, ir.Value] = field(default_factory=dict)
+    """Results of the chain's links that have a name."""
 
 
-def grow(scope: Scope, chain: Chain, anchor: ir.Node) -> Region | None:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which nodes a region may have."""
+
+    taken: Container[ir.Node] = ()
+    """By other regions."""
+    only: Container[ir.Node] | None = None
+    """No others; None: any."""
+
+    def allow(self, node: ir.Node) -> bool:
+        return node not in self.taken and (self.only is None or node in self.only)
+
+
+NO_LIMITS = Limits()
+
+
+def grow(scope: Scope, chain: Chain, anchor: ir.Node, limits: Limits = NO_LIMITS) -> Region | None:
     """The largest region around an anchor; None when it is no anchor or a required link is missing."""
-    if not _fits(scope, chain.anchor, anchor) or scope.obstacle(anchor):
+    if not _fits(scope, chain.anchor, anchor) or scope.obstacle(anchor) or not limits.allow(anchor):
         return None
     region = Region(anchor, {anchor: None}, anchor.outputs[0])
+    _name(region, chain.anchor, anchor.outputs[0])
     for element in chain.after:
         before = len(region.nodes)
-        _grow_down(scope, region, element)
+        _grow_down(scope, region, element, limits)
         if len(region.nodes) == before and element.repeat in ("", "+"):
             return None
     for element in reversed(chain.before):
         before = len(region.nodes)
-        _grow_up(scope, region, element)
+        _grow_up(scope, region, element, limits)
         if len(region.nodes) == before and element.repeat == "+":
             return None
     _trim_views(region)
     return region
+
+
+def _name(region: Region, element: ChainElement, value: ir.Value) -> None:
+    if element.name:
+        region.names[element.name] = value
 
 
 def _fits(scope: Scope, element: ChainElement, node: ir.Node) -> bool:
@@ -61,39 +85,42 @@ def _limit(element: ChainElement) -> int:
 # Towards users -------------------------------------------------------------------------------------------
 
 
-def _grow_down(scope: Scope, region: Region, element: ChainElement) -> None:
+def _grow_down(scope: Scope, region: Region, element: ChainElement, limits: Limits) -> None:
     for _ in range(_limit(element)):
-        step = _next_meeting(scope, region, element)
-        if isinstance(step, str):
+        step = _next_meeting(scope, region, element, limits)
+        if not step:
             return
         region.nodes.update(dict.fromkeys(step))
         region.result = step[-1].outputs[0]
+        _name(region, element, region.result)
 
 
-def _next_meeting(scope: Scope, region: Region, element: ChainElement) -> list[ir.Node] | str:
-    """The fewest nodes after which one value is open again; else the reason why there are none."""
+def _next_meeting(scope: Scope, region: Region, element: ChainElement, limits: Limits) -> list[ir.Node]:
+    """The fewest nodes after which one value is open again."""
     inside = dict(region.nodes)
     added: list[ir.Node] = []
     open_values = [region.result]
     while len(added) < MAX_DETOUR and len(inside) < MAX_NODES:
-        outside = {u for v in open_values for u in users(v) if u not in inside}
+        outside = {u for v in open_values for u in scope.users(v) if u not in inside}
         candidates = [u for u in outside if u in scope.depths]
         if not candidates or len(candidates) < len(outside):
-            return "nothing reads the result"
+            return []
         node = min(candidates, key=scope.order)
         if not added and not any(_fits(scope, element, u) for u in candidates):
-            return "no such node follows"
+            return []
+        if not limits.allow(node):
+            return []
         reason = _down_obstacle(scope, region, element, node, open_values)
         if reason:
             region.refusals.append((reason, (*inside, node)))
-            return reason
+            return []
         added.append(node)
         inside[node] = None
-        still_open = [v for v in open_values if any(u not in inside for u in users(v))]
+        still_open = [v for v in open_values if any(u not in inside for u in scope.users(v))]
         if not still_open:
             return added
         open_values = [*still_open, node.outputs[0]]
-    return "the region would be too large"
+    return []
 
 
 def _down_obstacle(
@@ -103,14 +130,14 @@ def _down_obstacle(
         if value.is_graph_output():
             return f"value '{value.name}' is an output of its graph"
     if not _fits(scope, element, node):
-        read = next(v for v in open_values if node in users(v))
+        read = next(v for v in open_values if node in scope.users(v))
         return f"value '{read.name}' is read by node '{node.name}' ({node.op_type}) too"
     if node.graph is not region.anchor.graph:
         return f"node '{node.name}' lies in another graph"
     reason = scope.obstacle(node)
     if reason:
         return reason
-    source = next(v for v in open_values if node in users(v))
+    source = next(v for v in open_values if node in scope.users(v))
     return _shape_obstacle(scope, node, source, open_values)
 
 
@@ -128,7 +155,7 @@ def _shape_obstacle(scope: Scope, node: ir.Node, source: ir.Value, open_values: 
 def _view_obstacle(node: ir.Node, before: Known, after: Known) -> str:
     if product(before.shape) != product(after.shape):
         return f"node '{node.name}' does not keep all elements"
-    if node.op_type in ALIASES and not is_affine_reshape(before.shape, after.shape):
+    if is_alias(node) and not is_affine_reshape(before.shape, after.shape):
         return f"node '{node.name}' mixes dims in a way that is not affine"
     return ""
 
@@ -136,21 +163,40 @@ def _view_obstacle(node: ir.Node, before: Known, after: Known) -> str:
 # Towards operands ----------------------------------------------------------------------------------------
 
 
-def _grow_up(scope: Scope, region: Region, element: ChainElement) -> None:
+def _grow_up(scope: Scope, region: Region, element: ChainElement, limits: Limits) -> None:
+    """The deepest operands come first: when a value is looked at, all that could read it inside is there."""
     shape = _iterated_shape(scope, region.anchor)
-    for _ in range(_limit(element)):
-        makers = {v.producer() for node in region.nodes for v in data_operands(scope, node)}
-        candidates = [
-            m for m in makers if m is not None and m not in region.nodes and _fits(scope, element, m)
-        ]
-        candidates = [m for m in candidates if m in scope.depths and m.graph is region.anchor.graph]
-        candidates.sort(key=scope.order, reverse=True)
-        reasons = {node: _up_obstacle(scope, region, node, shape) for node in candidates}
-        fitting = next((node for node in candidates if not reasons[node]), None)
-        if fitting is None or len(region.nodes) >= MAX_NODES:
-            region.refusals += [(reason, (node, *region.nodes)) for node, reason in reasons.items() if reason]
-            return
-        region.nodes[fitting] = None
+    frontier = dict.fromkeys(_makers(scope, region, element, region.nodes))
+    refused: list[tuple[str, ir.Node]] = []
+    left = _limit(element)
+    while frontier and left and len(region.nodes) < MAX_NODES:
+        node = max(frontier, key=scope.order)
+        del frontier[node]
+        if not limits.allow(node):
+            continue
+        reason = _up_obstacle(scope, region, node, shape)
+        if reason:
+            refused.append((reason, node))
+            continue
+        region.nodes[node] = None
+        _name(region, element, node.outputs[0])
+        frontier.update(dict.fromkeys(_makers(scope, region, element, (node,))))
+        left -= 1
+    if left:
+        region.refusals += [(reason, (node, *region.nodes)) for reason, node in refused]
+
+
+def _makers(
+    scope: Scope, region: Region, element: ChainElement, nodes: Iterable[ir.Node]
+) -> Iterable[ir.Node]:
+    """Nodes of the same graph that make operands, and that the element is for."""
+    for node in nodes:
+        for value in scope.data_operands(node):
+            maker = value.producer()
+            if maker is None or maker in region.nodes or maker not in scope.depths:
+                continue
+            if maker.graph is region.anchor.graph and _fits(scope, element, maker):
+                yield maker
 
 
 def _iterated_shape(scope: Scope, anchor: ir.Node) -> Known:
@@ -167,7 +213,7 @@ def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> 
     value = node.outputs[0]
     if value.is_graph_output():
         return f"value '{value.name}' is an output of its graph"
-    others = [u for u in users(value) if u not in region.nodes]
+    others = [u for u in scope.users(value) if u not in region.nodes]
     if others:
         return f"value '{value.name}' is read by node '{min(str(u.name) for u in others)}' too"
     known = scope.known(value)
@@ -188,7 +234,7 @@ def _trim_views(region: Region) -> None:
     while region.result.producer() is not region.anchor:
         last = region.result.producer()
         assert last is not None and last.inputs[0] is not None
-        if last.op_type not in ALIASES or last.domain != "":
+        if not is_alias(last):
             break
         del region.nodes[last]
         region.result = last.inputs[0]
@@ -196,7 +242,7 @@ def _trim_views(region: Region) -> None:
     while trimmed:
         trimmed = False
         for node in list(region.nodes):
-            if node is region.anchor or node.op_type not in ALIASES or node.domain != "":
+            if node is region.anchor or not is_alias(node):
                 continue
             source = node.inputs[0]
             if source is not None and source.producer() not in region.nodes:

@@ -15,11 +15,13 @@ import onnx_ir as ir
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.fusion.expression import NotKnown
 from cuvil_build.fusion.facts import constant_number
-from cuvil_build.fusion.pattern import GraphPattern, Operand, OpName, PatternNode
-from cuvil_build.fusion.scope import Scope, is_read, users
+from cuvil_build.fusion.pattern import ANY_VALUE, GraphPattern, Operand, OpName, PatternNode
+from cuvil_build.fusion.scope import Scope, is_read
 from cuvil_build.ops.infer import attributes_of
 
 COMMUTATIVE = frozenset("Add And Equal Max Mean Min Mul Or Sum Xor".split())
+LONGEST_RUN = 16
+"""Nodes that one `(A|B)*(x)` may stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,17 @@ def obstacle(scope: Scope, match: Match, result: ir.Value) -> str:
         if node not in scope.needed:
             return f"node '{node.name}' only computes shapes"
         for value in node.outputs:
-            reason = "" if value is result else _reader_outside(value, inside)
+            reason = "" if value is result else _reader_outside(scope, value, inside)
             if reason:
                 return reason
     return ""
 
 
-def _reader_outside(value: ir.Value, inside: set[ir.Node]) -> str:
+def _reader_outside(scope: Scope, value: ir.Value, inside: set[ir.Node]) -> str:
     if value.is_graph_output():
         return f"value '{value.name}' is an output of its graph"
-    others = [node for node in users(value) if node not in inside]
-    return f"value '{value.name}' is read by node '{others[0].name}' too" if others else ""
+    others = [node.name or "" for node in scope.users(value) if node not in inside]
+    return f"value '{value.name}' is read by node '{min(others)}' too" if others else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,9 @@ class _Matcher:
         if node is None:
             yield match.bind(name, value)
             return
+        if node.is_run:
+            yield from self._run(node, value, match)
+            return
         yield from self._product(node, value, match) if node.is_product else self._node(node, value, match)
         if node.is_optional:
             yield from self._operand(node.operands[0], value, match.bind(name, value))
@@ -94,7 +99,9 @@ class _Matcher:
     def _operand(self, operand: Operand, value: ir.Value | None, match: Match) -> Iterator[Match]:
         if value is None:
             return
-        if isinstance(operand, str):
+        if operand == ANY_VALUE:
+            yield match
+        elif isinstance(operand, str):
             yield from self.value(operand, value, match)
         elif self._is_number(value, operand):
             yield match
@@ -110,22 +117,53 @@ class _Matcher:
         node = value.producer()
         if node is None or value.index() != 0 or not is_one_of(node, wanted.ops):
             return
-        operands = [v for v in node.inputs if v is not None]
-        if len(operands) != len(wanted.operands) or not self._has_attributes(wanted, node, match):
+        operands = _given(node)
+        if not wanted.required <= len(operands) or not self._has_attributes(wanted, node, match):
+            return
+        asked = list(wanted.operands)
+        if wanted.repeats_last:
+            asked += asked[-1:] * (len(operands) - len(asked))
+        if len(operands) > len(asked):
             return
         start = match.bind(wanted.result, value).cover([node])
-        yield from self._operands(wanted.operands, operands, start)
-        if node.op_type in COMMUTATIVE and len(operands) == 2 and operands[0] is not operands[1]:
-            yield from self._operands(wanted.operands, operands[::-1], start)
+        yield from self._operands(wanted, asked, operands, start)
+        if (
+            node.op_type in COMMUTATIVE
+            and len(operands) == 2 == len(asked)
+            and operands[0] is not operands[1]
+        ):
+            yield from self._operands(wanted, asked, operands[::-1], start)
 
     def _operands(
-        self, wanted: Sequence[Operand], values: Sequence[ir.Value], match: Match
+        self, node: PatternNode, asked: Sequence[Operand], values: Sequence[ir.Value | None], match: Match
     ) -> Iterator[Match]:
-        if not wanted:
+        """Those that are missing at the end may be missing."""
+        if not values:
             yield match
             return
-        for found in self._operand(wanted[0], values[0], match):
-            yield from self._operands(wanted[1:], values[1:], found)
+        at = len(node.operands) - len(asked)
+        if values[0] is None and at >= node.required:
+            yield from self._operands(node, asked[1:], values[1:], match)
+            return
+        for found in self._operand(asked[0], values[0], match):
+            yield from self._operands(node, asked[1:], values[1:], found)
+
+    def _run(self, wanted: PatternNode, value: ir.Value, match: Match) -> Iterator[Match]:
+        """The longest run first."""
+        found: list[tuple[ir.Value, tuple[ir.Node, ...]]] = [(value, ())]
+        while len(found) <= LONGEST_RUN:
+            last, nodes = found[-1]
+            node = last.producer()
+            if node is None or last.index() != 0 or not is_one_of(node, wanted.ops) or not node.inputs:
+                break
+            first = node.inputs[0]
+            if first is None or not self._has_attributes(wanted, node, match):
+                break
+            found.append((first, (*nodes, node)))
+        start = match.bind(wanted.result, value)
+        for source, nodes in reversed(found):
+            if nodes or wanted.is_optional:
+                yield from self._operand(wanted.operands[0], source, start.cover(nodes))
 
     def _has_attributes(self, wanted: PatternNode, node: ir.Node, match: Match) -> bool:
         have = attributes_of(node)
@@ -196,6 +234,14 @@ class _Matcher:
             else:
                 leaves.append(operand)
         return leaves, factor, nodes
+
+
+def _given(node: ir.Node) -> list[ir.Value | None]:
+    """Operands, without those at the end that are missing."""
+    operands = list(node.inputs)
+    while operands and operands[-1] is None:
+        operands.pop()
+    return operands
 
 
 def _is_read_once(value: ir.Value) -> bool:

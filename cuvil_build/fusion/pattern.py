@@ -1,13 +1,15 @@
 """Patterns of rule files: arrow chains (`Conv -> Any(map)*`) and small graphs in ONNX's textual syntax.
 
 A graph pattern is `(x, w) => (y) { t = MatMul(x, w)  y = Mul(t, 0.5) }`: inputs stand for any value, numbers
-for constants of one element, `Cast?(x)` for a node that may be missing, `Add|Sub(a, b)` for either.
+for constants of one element, `Cast?(x)` for a node that may be missing, `Add|Sub(a, b)` for either,
+`(Reshape|Cast)*(x)` for any number of such nodes in a row, each the first operand of the next. An operand may
+be a node itself, `_` for any value, `b?` for one that may be missing; `...` repeats the one before it.
 A product of more than two operands, or with a number, stands for any tree of Mul and of Div by a constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
@@ -18,6 +20,9 @@ from cuvil_build.kernel.nest import ANCHORS
 
 KINDS = (*ANCHORS, "view")
 REPEATS = ("?", "*", "+")
+ANY_VALUE = "_"
+ANCHOR, RESULT = "anchor", "result"
+"""What constraints call the anchor's result and the region's result, where the pattern is a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class ChainElement:
     kinds: tuple[str, ...]
     repeat: str = ""
     """`?`: at most one; `*`: any number; `+`: at least one; empty: one."""
+    name: str = ""
+    """For constraints, of the last such node's result."""
 
     @property
     def is_required(self) -> bool:
@@ -45,7 +52,8 @@ class ChainElement:
     def __str__(self) -> str:
         parts = [str(op) for op in self.ops] + ([f"Any({', '.join(self.kinds)})"] if self.kinds else [])
         text = "|".join(parts)
-        return f"({text}){self.repeat}" if self.repeat and len(parts) > 1 else text + self.repeat
+        text = f"({text}){self.repeat}" if self.repeat and len(parts) > 1 else text + self.repeat
+        return f"{self.name} = {text}" if self.name else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,9 @@ class Chain:
     def elements(self) -> tuple[ChainElement, ...]:
         return (*self.before, self.anchor, *self.after)
 
+    def names(self) -> tuple[str, ...]:
+        return (ANCHOR, RESULT, *(e.name for e in self.elements() if e.name))
+
 
 Operand = Union[str, int, float]
 
@@ -69,13 +80,27 @@ class PatternNode:
     ops: tuple[OpName, ...]
     operands: tuple[Operand, ...]
     attributes: Mapping[str, Expression]
-    is_optional: bool
     offset: int
+    repeat: str = ""
+    """As of a chain's element; what is not `?` has one operand, the first of its nodes'."""
+    required: int = 0
+    """Operands that can't be missing."""
+    repeats_last: bool = False
+    """Whether further operands are like the last one."""
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether no node at all is enough, so that the first operand stands for the result."""
+        return self.repeat in ("?", "*")
+
+    @property
+    def is_run(self) -> bool:
+        return self.repeat in ("*", "+")
 
     @property
     def is_product(self) -> bool:
         """Whether it stands for a whole tree of multiplications."""
-        if [op.name for op in self.ops] != ["Mul"]:
+        if [op.name for op in self.ops] != ["Mul"] or self.repeats_last or self.required < len(self.operands):
             return False
         return len(self.operands) > 2 or any(not isinstance(o, str) for o in self.operands)
 
@@ -88,7 +113,8 @@ class GraphPattern:
     """By result, in the order of the text."""
 
     def names(self) -> tuple[str, ...]:
-        return (*self.inputs, *self.nodes)
+        """Those that were given, as nodes within operands have none."""
+        return (*self.inputs, *(name for name in self.nodes if "." not in name))
 
 
 Pattern = Union[Chain, GraphPattern]
@@ -117,18 +143,26 @@ def _chain(tokens: Tokens) -> Chain:
     required = [i for i, e in enumerate(elements) if e.is_required]
     if not required:
         raise RuleSyntax("a chain needs one element that is neither optional nor repeated", 0)
+    names = [e.name for e in elements if e.name]
+    twice = next((n for n in names if names.count(n) > 1 or n in (ANCHOR, RESULT)), None)
+    if twice is not None:
+        raise RuleSyntax(f"'{twice}' is defined twice", 0)
     at = required[0]
     return Chain(tuple(elements[:at]), elements[at], tuple(elements[at + 1 :]))
 
 
 def _element(tokens: Tokens) -> ChainElement:
+    name = ""
+    if tokens.next.kind == "name" and tokens.peek(1).text == "=":
+        name = tokens.take().text
+        tokens.take()
     if tokens.skip_sign("("):
         ops, kinds = _alternatives(tokens)
         tokens.expect_sign(")")
     else:
         ops, kinds = _alternatives(tokens)
     repeat = tokens.take().text if tokens.at_sign(*REPEATS) else ""
-    return ChainElement(tuple(ops), tuple(kinds), repeat)
+    return ChainElement(tuple(ops), tuple(kinds), repeat, name)
 
 
 def _alternatives(tokens: Tokens) -> tuple[list[OpName], list[str]]:
@@ -183,16 +217,13 @@ def _graph(tokens: Tokens, functions: Mapping[str, Function]) -> GraphPattern:
     if len(outputs) != 1:
         raise RuleSyntax("a pattern has one output", tokens.next.offset)
     tokens.expect_sign("{")
-    nodes: dict[str, PatternNode] = {}
+    reader = _GraphReader(tokens, functions, inputs, {})
     while not tokens.at_sign("}"):
-        node = _node(tokens, functions)
-        if node.result in nodes or node.result in inputs:
-            raise RuleSyntax(f"'{node.result}' is defined twice", node.offset)
-        nodes[node.result] = node
+        reader.statement()
     tokens.take()
     tokens.expect_end()
-    _check_names(inputs, outputs[0], nodes)
-    return GraphPattern(tuple(inputs), outputs[0], nodes)
+    _check_names(inputs, outputs[0], reader.nodes)
+    return GraphPattern(tuple(inputs), outputs[0], reader.nodes)
 
 
 def _name_list(tokens: Tokens) -> list[str]:
@@ -206,36 +237,80 @@ def _name_list(tokens: Tokens) -> list[str]:
     return names
 
 
-def _node(tokens: Tokens, functions: Mapping[str, Function]) -> PatternNode:
-    result = tokens.expect_name("the name of a value")
-    tokens.expect_sign("=")
-    ops = [_op_name(tokens)]
-    while tokens.skip_sign("|"):
-        ops.append(_op_name(tokens))
-    is_optional = tokens.skip_sign("?")
-    attributes = _attributes(tokens, functions)
-    tokens.expect_sign("(")
-    operands: list[Operand] = []
-    while not tokens.at_sign(")"):
-        if operands:
-            tokens.expect_sign(",")
-        operands.append(_operand(tokens))
-    tokens.take()
-    attributes |= _attributes(tokens, functions)
-    if is_optional and (not operands or not isinstance(operands[0], str)):
-        raise RuleSyntax("an optional node needs an operand that stands for it", result.offset)
-    return PatternNode(result.text, tuple(ops), tuple(operands), attributes, is_optional, result.offset)
+@dataclass(frozen=True, slots=True)
+class _GraphReader:
+    tokens: Tokens
+    functions: Mapping[str, Function]
+    inputs: Sequence[str]
+    nodes: dict[str, PatternNode]
+
+    def statement(self) -> None:
+        result = self.tokens.expect_name("the name of a value")
+        if result.text in self.nodes or result.text in self.inputs:
+            raise RuleSyntax(f"'{result.text}' is defined twice", result.offset)
+        self.tokens.expect_sign("=")
+        self.node(result.text, result.offset)
+
+    def node(self, result: str, offset: int) -> None:
+        """One node, after those that its operands hold."""
+        grouped = self.tokens.skip_sign("(")
+        ops = [_op_name(self.tokens)]
+        while self.tokens.skip_sign("|"):
+            ops.append(_op_name(self.tokens))
+        if grouped:
+            self.tokens.expect_sign(")")
+        repeat = self.tokens.take().text if self.tokens.at_sign(*REPEATS) else ""
+        attributes = _attributes(self.tokens, self.functions)
+        self.tokens.expect_sign("(")
+        operands: list[Operand] = []
+        required, repeats_last = 0, False
+        while not self.tokens.at_sign(")"):
+            if operands:
+                self.tokens.expect_sign(",")
+            if operands and self.tokens.skip_sign("..."):
+                repeats_last = True
+                break
+            operands.append(self.operand(f"{result}.{len(operands)}"))
+            if self.tokens.skip_sign("?"):
+                continue
+            if required < len(operands) - 1:
+                raise RuleSyntax("operands that may be missing come last", self.tokens.next.offset)
+            required = len(operands)
+        self.tokens.expect_sign(")")
+        attributes |= _attributes(self.tokens, self.functions)
+        node = PatternNode(
+            result, tuple(ops), tuple(operands), attributes, offset, repeat, required, repeats_last
+        )
+        _check_repeat(node)
+        self.nodes[result] = node
+
+    def operand(self, name: str) -> Operand:
+        if self._is_node():
+            self.node(name, self.tokens.next.offset)
+            return name
+        token = self.tokens.take()
+        if token.kind == "name":
+            return token.text
+        negative = token.kind == "sign" and token.text == "-"
+        number = self.tokens.take() if negative else token
+        if number.kind != "number":
+            raise RuleSyntax(f"expected a value, not {shown(number)}", number.offset)
+        return -number_of(number) if negative else number_of(number)
+
+    def _is_node(self) -> bool:
+        if self.tokens.at_sign("("):
+            return True
+        after, later = self.tokens.peek(1), self.tokens.peek(2)
+        if self.tokens.next.kind != "name" or after.kind != "sign":
+            return False
+        return after.text in ("(", "<", "|", ".") or (after.text in REPEATS and later.text in ("(", "<"))
 
 
-def _operand(tokens: Tokens) -> Operand:
-    token = tokens.take()
-    if token.kind == "name":
-        return token.text
-    negative = token.kind == "sign" and token.text == "-"
-    number = tokens.take() if negative else token
-    if number.kind != "number":
-        raise RuleSyntax(f"expected a value, not {shown(number)}", number.offset)
-    return -number_of(number) if negative else number_of(number)
+def _check_repeat(node: PatternNode) -> None:
+    if node.is_run and (len(node.operands) != 1 or node.repeats_last):
+        raise RuleSyntax("nodes in a row are written with their first operand alone", node.offset)
+    if node.repeat and (not node.operands or not isinstance(node.operands[0], str)):
+        raise RuleSyntax("an optional node needs an operand that stands for it", node.offset)
 
 
 def _attributes(tokens: Tokens, functions: Mapping[str, Function]) -> dict[str, Expression]:
@@ -252,12 +327,12 @@ def _attributes(tokens: Tokens, functions: Mapping[str, Function]) -> dict[str, 
     return found
 
 
-def _check_names(inputs: list[str], output: str, nodes: Mapping[str, PatternNode]) -> None:
-    known = {*inputs, *nodes}
+def _check_names(inputs: Sequence[str], output: str, nodes: Mapping[str, PatternNode]) -> None:
+    known = {*inputs, *nodes, ANY_VALUE}
     for node in nodes.values():
         for operand in node.operands:
             if isinstance(operand, str) and operand not in known:
-                hint = nearest(operand, known)
+                hint = nearest(operand, (name for name in known if "." not in name))
                 raise RuleSyntax(f"'{operand}' is neither an input nor computed", node.offset, hint=hint)
     if output not in nodes:
         raise RuleSyntax(f"the output '{output}' is not computed", 0)

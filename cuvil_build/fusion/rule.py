@@ -14,15 +14,13 @@ from cuvil_build.errors import CuvilError, InvalidValue, Loc, NameClash, WrongTy
 from cuvil_build.fusion.expression import BOOL, NUMBER, Expression, parse_expression
 from cuvil_build.fusion.facts import FUNCTIONS
 from cuvil_build.fusion.mistakes import raise_errors, translated
-from cuvil_build.fusion.pattern import Chain, GraphPattern, Pattern, parse_graph, parse_pattern
+from cuvil_build.fusion.pattern import ANY_VALUE, GraphPattern, Pattern, parse_graph, parse_pattern
 from cuvil_build.fusion.tokens import RuleSyntax
 from cuvil_build.yaml_source import KeyPath, YamlSource
 
 GRANULARITIES = ("operator", "layer", "module")
 STAGES = ("fold", "fuse")
 """In the order in which they run: `fold` rewrites the graph, `fuse` groups its nodes into kernels."""
-CHAIN_NAMES = ("anchor", "result")
-"""What constraints call the anchor's result and the region's result, where the pattern is a chain."""
 
 
 def _texts(value: Any) -> Any:
@@ -57,6 +55,9 @@ class RuleFile(_Record):
     trust: Annotated[float, Field(ge=0, le=1)] | str = Field(
         1.0, description="How sure the gain is, from 0 to 1; a number or a formula."
     )
+    error: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="The largest relative error of the rule's own cases, as measured."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class Rule:
     """None: the matched nodes become one region."""
     tolerance: float
     trust: float | Expression
+    error: float | None
+    """None: nobody has measured it."""
 
 
 def load_rules(files: Iterable[Path]) -> list[Rule]:
@@ -151,6 +154,7 @@ class _Reader:
             replacement,
             data.tolerance,
             trust if isinstance(trust, float) else formula or 0.0,
+            data.error,
         )
 
     def _each(self, key: str, texts: tuple[str, ...]) -> list[tuple[str, KeyPath]]:
@@ -174,7 +178,7 @@ class _Reader:
 
     def _names(self, patterns: Iterable[Pattern]) -> set[str]:
         """Names that every pattern of the rule gives."""
-        sets = [set(CHAIN_NAMES) if isinstance(p, Chain) else set(p.names()) for p in patterns]
+        sets = [set(p.names()) for p in patterns]
         return set.intersection(*sets) if sets else set()
 
     def _replacement(self, data: RuleFile, names: set[str], patterns: list[Pattern]) -> GraphPattern | None:
@@ -189,8 +193,10 @@ class _Reader:
             if name not in names:
                 self._wrong(path, f"the pattern has no value '{name}'", 0, nearest(name, names))
         for node in graph.nodes.values():
-            if len(node.ops) != 1 or node.is_optional:
+            if len(node.ops) != 1 or node.repeat:
                 self._wrong(path, "a replacement names one operator for each node", node.offset)
+            if ANY_VALUE in node.operands or node.required < len(node.operands) or node.repeats_last:
+                self._wrong(path, "a replacement names each of its operands", node.offset)
             for expression in node.attributes.values():
                 self._check_names(expression, path, names)
         outputs = {p.output if isinstance(p, GraphPattern) else "" for p in patterns}

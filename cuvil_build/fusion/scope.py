@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -12,6 +12,7 @@ from cuvil_build.cuir.traverse import graphs_within, operands, subgraphs_of
 from cuvil_build.fusion.facts import Facts
 from cuvil_build.ops import catalog
 from cuvil_build.ops.inference import Inference
+from cuvil_build.ops.lower_graph import ALIASES
 from cuvil_build.ops.needed import is_shape_operand, needed_nodes
 from cuvil_build.ops.operator import Known, Operator
 
@@ -27,11 +28,20 @@ class Scope:
     depths: dict[ir.Node, int]
     sources: dict[ir.Node, int] = field(default_factory=dict)
     """Bits of the rules that made a node."""
+    _users: dict[ir.Value, tuple[ir.Node, ...]] = field(default_factory=dict)
+    _operands: dict[ir.Node, tuple[ir.Value, ...]] = field(default_factory=dict)
+    _obstacles: dict[ir.Node, str] = field(default_factory=dict)
 
     @staticmethod
     def of(model: ir.Model, inference: Inference, sources: dict[ir.Node, int] | None = None) -> Scope:
         needed = needed_nodes(model, inference)
         return Scope(model, inference, Facts(inference), needed, _depths(model.graph), dict(sources or {}))
+
+    def forget(self) -> None:
+        """The graph has changed: what was remembered of it may be wrong."""
+        self._users.clear()
+        self._operands.clear()
+        self._obstacles.clear()
 
     def known(self, value: ir.Value) -> Known:
         return self.facts.known(value)
@@ -49,11 +59,36 @@ class Scope:
         return catalog.find(node.domain, node.op_type)
 
     def kind(self, node: ir.Node) -> str:
-        operator = self.operator(node)
+        operator = catalog.find(node.domain, node.op_type)
         return operator.kind if operator is not None else ""
+
+    def users(self, value: ir.Value) -> tuple[ir.Node, ...]:
+        """Nodes of all levels that read the value, each once."""
+        found = self._users.get(value)
+        if found is None:
+            found = self._users[value] = tuple(dict.fromkeys(node for node, _ in value.uses()))
+        return found
+
+    def data_operands(self, node: ir.Node) -> tuple[ir.Value, ...]:
+        """Operands whose elements the node's kernel reads."""
+        found = self._operands.get(node)
+        if found is None:
+            find = self.inference.find_operand
+            found = self._operands[node] = tuple(
+                value
+                for index, value in enumerate(node.inputs)
+                if value is not None and not is_shape_operand(node, index, find(value))
+            )
+        return found
 
     def obstacle(self, node: ir.Node) -> str:
         """Why a node can't be part of any region; empty when it can."""
+        found = self._obstacles.get(node)
+        if found is None:
+            found = self._obstacles[node] = self._obstacle(node)
+        return found
+
+    def _obstacle(self, node: ir.Node) -> str:
         if node.domain == FUSED_DOMAIN:
             return f"node '{node.name}' is part of another region"
         operator = self.operator(node)
@@ -72,10 +107,9 @@ class Scope:
 
     def _dtype_obstacle(self, node: ir.Node, operator: Operator) -> str:
         first = next((v for v in node.inputs if v is not None), None)
-        if first is None or "any" in operator.dtypes:
+        if first is None or operator.handles(self.known(first).dtype):
             return ""
-        dtype = self.known(first).dtype.name
-        return "" if dtype in operator.dtypes else f"no kernel for {node.op_type} on {dtype}"
+        return f"no kernel for {node.op_type} on {self.known(first).dtype.name}"
 
     def adopt(self, new: ir.Node, old: Iterable[ir.Node]) -> None:
         """A node that takes the place of others."""
@@ -89,16 +123,9 @@ def is_read(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
-def users(value: ir.Value) -> list[ir.Node]:
-    """Nodes of all levels that read the value, each once."""
-    return list(dict.fromkeys(node for node, _ in value.uses()))
-
-
-def data_operands(scope: Scope, node: ir.Node) -> Iterator[ir.Value]:
-    """Operands whose elements the node's kernel reads."""
-    for index, value in enumerate(node.inputs):
-        if value is not None and not is_shape_operand(node, index, scope.inference.find_operand(value)):
-            yield value
+def is_alias(node: ir.Node) -> bool:
+    """Whether the node's result is its operand's memory, so that no kernel runs."""
+    return node.domain in ("", "ai.onnx") and node.op_type in ALIASES
 
 
 def _depths(graph: ir.Graph) -> dict[ir.Node, int]:

@@ -108,6 +108,20 @@ def infer_model(
     return walk.result
 
 
+def extend(model: ir.Model, inference: Inference) -> Callable[[Iterable[ir.Node]], None]:
+    """A function that adds to `inference` what is known of new nodes, operands first, whose other operands are
+    known already."""
+    walk = _Walk(model, read_dims(model), False, {}, catalog.find)
+    walk.result = inference
+    walk.relations = Relations(walk.relations.canonical, inference.bounds)
+
+    def add(nodes: Iterable[ir.Node]) -> None:
+        for node in nodes:
+            walk.node(node)
+
+    return add
+
+
 def annotate_types(result: Inference) -> None:
     for value, known in result.known.items():
         set_type(value, known.dtype, known.shape)

@@ -1,0 +1,258 @@
+"""What rules could do: regions and rewrites that are legal, each with its gain, and why others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from cuvil_build.cuir.locations import source_nodes
+from cuvil_build.errors import Internal
+from cuvil_build.fusion.expression import NotKnown
+from cuvil_build.fusion.gain import Cost, Costs
+from cuvil_build.fusion.grow import NO_LIMITS, Limits, grow
+from cuvil_build.fusion.match import Match, find_matches, obstacle
+from cuvil_build.fusion.overrides import Override, Overrides, Pin
+from cuvil_build.fusion.pattern import ANCHOR, RESULT, Chain, GraphPattern, OpName, Pattern
+from cuvil_build.fusion.replace import Refused, Replacer
+from cuvil_build.fusion.rule import GRANULARITIES, Rule
+from cuvil_build.fusion.scope import Scope
+
+Key = tuple[bool, int, int, int, str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A place that a rule matches."""
+
+    rule: Rule
+    number: int
+    """Of the pattern within the rule."""
+    root: ir.Node
+    """A chain's anchor, or the node that makes a graph pattern's output."""
+    nodes: tuple[ir.Node, ...]
+    result: ir.Value
+    values: Mapping[str, ir.Value]
+    """What constraints and formulas call by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a rule would have done, and what said no."""
+
+    found: Found
+    reason: str
+    override: Override | Pin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a rule may do."""
+
+    found: Found
+    saved: Cost
+    key: Key
+    """The least is best. No two candidates have the same, and none depends on the order of files or nodes."""
+    wanted_by: Override | Pin | None = None
+    """What a user's override wants is not asked for its gain."""
+    ends: tuple[Refusal, ...] = ()
+    """Where a region ends for a reason."""
+
+    @property
+    def rule(self) -> Rule:
+        return self.found.rule
+
+    @property
+    def nodes(self) -> tuple[ir.Node, ...]:
+        return self.found.nodes
+
+
+@dataclass(slots=True)
+class Index:
+    """Patterns by the operators and kinds that their root may be."""
+
+    by_op: dict[OpName, list[tuple[Rule, int]]] = field(default_factory=dict)
+    by_kind: dict[str, list[tuple[Rule, int]]] = field(default_factory=dict)
+    everywhere: list[tuple[Rule, int]] = field(default_factory=list)
+
+    @staticmethod
+    def of(rules: Iterable[Rule]) -> Index:
+        index = Index()
+        for rule in sorted(rules, key=lambda r: r.name):
+            for number, pattern in enumerate(rule.patterns):
+                index._add(rule, number, pattern)
+        return index
+
+    def _add(self, rule: Rule, number: int, pattern: Pattern) -> None:
+        entry = (rule, number)
+        if isinstance(pattern, Chain):
+            ops, kinds, anywhere = pattern.anchor.ops, pattern.anchor.kinds, False
+        else:
+            root = pattern.nodes[pattern.output]
+            ops = (*root.ops, OpName("Div")) if root.is_product else root.ops
+            kinds, anywhere = (), root.is_optional
+        if anywhere:
+            self.everywhere.append(entry)
+            return
+        for op in dict.fromkeys(ops):
+            self.by_op.setdefault(op, []).append(entry)
+        for kind in dict.fromkeys(kinds):
+            self.by_kind.setdefault(kind, []).append(entry)
+
+    def at(self, scope: Scope, node: ir.Node) -> list[tuple[Rule, int]]:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        found = [*self.by_op.get(OpName(node.op_type, domain), ()), *self.everywhere]
+        if self.by_kind:
+            more = self.by_kind.get(scope.kind(node), ())
+            found += [entry for entry in more if entry not in found]
+        return found
+
+
+@dataclass(slots=True)
+class Finder:
+    """Candidates of one graph. What is refused on the way is noted."""
+
+    scope: Scope
+    costs: Costs
+    overrides: Overrides
+    replacer: Replacer
+    refusals: list[Refusal] = field(default_factory=list)
+    _names: dict[ir.Node, list[str]] = field(default_factory=dict)
+
+    def at(
+        self,
+        rule: Rule,
+        number: int,
+        root: ir.Node,
+        limits: Limits = NO_LIMITS,
+        pin: Pin | None = None,
+    ) -> Candidate | None:
+        """The best that a pattern may do at a node."""
+        pattern = rule.patterns[number]
+        if isinstance(pattern, Chain):
+            return self._chain(rule, number, pattern, root, limits, pin)
+        return self._graph(rule, number, pattern, root, limits, pin)
+
+    def pinned(self, rule: Rule, pin: Pin, nodes: frozenset[ir.Node]) -> Candidate | None:
+        """What the rule does with exactly these nodes."""
+        candidates: list[Candidate] = []
+        told = len(self.refusals)
+        for root in sorted(nodes, key=self.scope.order):
+            for number in range(len(rule.patterns)):
+                candidate = self.at(rule, number, root, Limits(only=nodes), pin)
+                if candidate is not None and set(candidate.nodes) == nodes:
+                    candidates.append(candidate)
+        refused, self.refusals[told:] = self.refusals[told:], []
+        if candidates:
+            return min(candidates, key=lambda c: c.key)
+        reason = next((r.reason for r in refused if set(r.found.nodes) == nodes), "")
+        last = max(nodes, key=self.scope.order)
+        found = Found(rule, 0, last, tuple(sorted(nodes, key=self.scope.order)), last.outputs[0], {})
+        reason = reason or "the rule does not match exactly these nodes"
+        self.refusals.append(Refusal(found, reason, pin))
+        return None
+
+    def nodes_of(self, pin: Pin) -> frozenset[ir.Node]:
+        """Nodes that stand for those of the pin; none where the model lacks one of them."""
+        wanted = set(pin.nodes)
+        nodes = [node for node in self.scope.nodes() if wanted & set(self.names([node]))]
+        return frozenset(nodes if wanted <= set(self.names(nodes)) else ())
+
+    def names(self, nodes: Iterable[ir.Node]) -> list[str]:
+        """Of the source model's nodes."""
+        found: dict[str, None] = {}
+        for node in nodes:
+            if node not in self._names:
+                self._names[node] = source_nodes(node) or [node.name or ""]
+            found.update(dict.fromkeys(self._names[node]))
+        return list(found)
+
+    def _chain(
+        self, rule: Rule, number: int, chain: Chain, anchor: ir.Node, limits: Limits, pin: Pin | None
+    ) -> Candidate | None:
+        region = grow(self.scope, chain, anchor, limits)
+        if region is None:
+            return None
+        names = {ANCHOR: anchor.outputs[0], RESULT: region.result, **region.names}
+        found = Found(rule, number, anchor, tuple(region.nodes), region.result, names)
+        ends = tuple(
+            Refusal(Found(rule, number, anchor, nodes, region.result, names), reason)
+            for reason, nodes in region.refusals
+        )
+        if len(region.nodes) == 1:
+            self.refusals += ends
+            return None
+        return self._candidate(found, pin, ends)
+
+    def _graph(
+        self, rule: Rule, number: int, pattern: GraphPattern, root: ir.Node, limits: Limits, pin: Pin | None
+    ) -> Candidate | None:
+        """The best match; where none is legal, why the first is not."""
+        candidates: list[Candidate] = []
+        told = len(self.refusals)
+        for match in find_matches(self.scope, pattern, rule.tolerance, root):
+            if not match.nodes or not all(map(limits.allow, match.nodes)):
+                continue
+            found = Found(rule, number, root, match.nodes, root.outputs[0], match.values)
+            reason = self._match_obstacle(rule, match, found.result)
+            if reason:
+                self.refusals.append(Refusal(found, reason))
+                continue
+            candidate = self._candidate(found, pin)
+            candidates += [] if candidate is None else [candidate]
+        del self.refusals[told if candidates else told + 1 :]
+        if not candidates:
+            return None
+        return min(candidates, key=lambda c: (c.key, sorted(map(self.scope.order, c.nodes))))
+
+    def _match_obstacle(self, rule: Rule, match: Match, result: ir.Value) -> str:
+        reason = obstacle(self.scope, match, result)
+        if reason or rule.replacement is not None:
+            return reason
+        return next((r for node in match.nodes if (r := self.scope.obstacle(node))), "")
+
+    def _candidate(self, found: Found, pin: Pin | None, ends: tuple[Refusal, ...] = ()) -> Candidate | None:
+        rule, names = found.rule, self.names(found.nodes)
+        denied = self.overrides.denied(rule.name, names)
+        if denied is not None and pin is None:
+            self.refusals.append(Refusal(found, f"denied at {denied.loc}", denied))
+            return None
+        wanted = pin or self.overrides.forced(rule.name, names)
+        try:
+            self._check_constraints(found)
+            saved = self._saved(found)
+        except Refused as refused:
+            self.refusals.append(Refusal(found, refused.reason, wanted))
+            return None
+        gain = saved.nanoseconds
+        if wanted is None and (gain < 0 or (gain == 0 and rule.replacement is None)):
+            lost = f", {-gain} ns more" if gain else ""
+            self.refusals.append(Refusal(found, f"it would cost as much as it saves{lost}"))
+            return None
+        depth, name = self.scope.order(found.root)
+        rank = GRANULARITIES[::-1].index(rule.granularity)
+        key = (wanted is None, -gain, rank, -depth, name, rule.name, found.number)
+        return Candidate(found, saved, key, wanted, ends)
+
+    def _check_constraints(self, found: Found) -> None:
+        for expression in found.rule.where:
+            try:
+                if not expression.compute(found.values, self.scope.facts):
+                    raise Refused(f"where: {expression.text}")
+            except NotKnown as error:
+                raise Refused(f"where: {expression.text}: {error.message}") from error
+
+    def _saved(self, found: Found) -> Cost:
+        """Raises Refused where a replacement would not be the same value."""
+        apart = self.costs.apart(found.nodes)
+        pattern, replacement = found.rule.patterns[found.number], found.rule.replacement
+        if replacement is None:
+            is_group = found.rule.granularity == "module"
+            return apart - self.costs.region(found.nodes, found.result, is_group)
+        if not isinstance(pattern, GraphPattern):
+            raise Internal(f"rule '{found.rule.name}' replaces a chain")
+        draft = self.replacer.draft(Match(found.values, found.nodes), pattern, replacement)
+        saved = apart - self.costs.apart(node for _, node in draft.nodes)
+        self.replacer.discard(draft)
+        return saved
