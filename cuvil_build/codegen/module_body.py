@@ -10,7 +10,6 @@ from cuvil_build.codegen.c_functions import STATEMENTS, CFunction, indented
 from cuvil_build.codegen.c_names import c_comment, c_string
 from cuvil_build.codegen.module_tables import Tables
 from cuvil_build.codegen.plan import (
-    MAX_JOINED,
     Branch,
     Call,
     Copy,
@@ -25,6 +24,7 @@ from cuvil_build.codegen.plan import (
 )
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import Internal
+from cuvil_build.ops.lowered_graph import MAX_JOINED
 
 _RELATIONS = {"==": "CUVIL_EQUAL", "!=": "CUVIL_UNEQUAL", "<=": "CUVIL_AT_MOST"}
 

@@ -100,16 +100,12 @@ class Call:
     comment: str = ""
 
 
-MAX_JOINED = 16
-"""Calls of one launch: a thread looks for its part among all of them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Run calls at once, in any order and at the same time: none touches what another one writes."""
 
     calls: tuple[Call, ...]
-    """2 to MAX_JOINED."""
+    """2 to `ops.lowered_graph.MAX_JOINED`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from cuvil_build.cuir.int_expr import IntExpr, product
 from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.kernel.lowered import LoweredRegion
 
+MAX_JOINED = 16
+"""Regions of one launch: a thread looks for its part among all of them."""
 LARGEST_LIMIT = 1 << 30
 """Bytes or elements; what may be larger and what data decides takes as much as a run needs."""
 
@@ -181,10 +183,11 @@ class LoopItem:
 
 @dataclass(frozen=True, slots=True)
 class LaunchItem:
-    """Run regions at once, in any order and at the same time: none reads or writes what another one writes, but
-    for parts of one value."""
+    """Run regions at once, in any order and at the same time: none reads or writes what another one writes,
+    but for parts of one value."""
 
     items: tuple[RegionItem, ...]
+    """2 to MAX_JOINED."""
 
     @property
     def guards(self) -> tuple[GraphGuard, ...]:

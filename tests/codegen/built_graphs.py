@@ -20,6 +20,7 @@ from cuvil_build.codegen.module import exports, units
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims, write_limits
 from cuvil_build.memory.arena import plan_arena
+from cuvil_build.memory.launches import group_launches
 from cuvil_build.memory.liveness import assign_storage
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
@@ -86,8 +87,12 @@ def _blob(block: WeightBlock) -> WeightBlob:
 class SmallModule:
     """A compiled model beside its reference."""
 
-    def __init__(self, text: str, folder: Path, largest: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, text: str, folder: Path, largest: Mapping[str, int] | None = None, grouped: bool = False
+    ) -> None:
         self.proto, self.graph = lowered(text, largest)
+        if grouped:
+            self.graph = group_launches(self.graph)
         folder.mkdir(parents=True, exist_ok=True)
         plan = planned(self.graph, folder / "packed")
         flags = (*plans.STRICT, *plans.FREESTANDING, "-O1", "-mavx2", "-mfma")

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from cuvil_build.codegen.module import emit_module
-from cuvil_build.codegen.plan import MAX_JOINED, Call, Launch, ModulePlan
+from cuvil_build.codegen.plan import Call, Launch, ModulePlan
 from cuvil_build.cuir.dtypes import INT32
 from cuvil_build.errors import Internal
+from cuvil_build.ops.lowered_graph import MAX_JOINED
 from tests.codegen import module_plans as plans
 from tests.codegen.module_plans import Api, Refused, build, dl, e, kernel
 
