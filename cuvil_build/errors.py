@@ -125,6 +125,10 @@ class InvalidGraph(CuvilError):
     """A CU-IR graph that breaks CU-IR's rules: always a bug of a pass."""
 
 
+class FusionReview(CuvilError):
+    """Fusion decisions that a person should look at, in a build that asks for it."""
+
+
 class VerificationFailed(CuvilError):
     """A module, kernel or pass gives other numbers than the reference."""
 

@@ -368,8 +368,9 @@ class Fusion(Section):
 
     rules: TextList = Field(default=("default",), description="'default' and rule files or globs.")
     overrides: Text | None = Field(
-        default=None, description="File that denies rules, by node name. Its keys force and pin: not yet."
+        default=None, description="File that denies, forces or pins rules, by node name or source line."
     )
+    strict: bool = Field(default=False, description="Fail where decisions are left for a person to review.")
 
 
 class Build(Section):

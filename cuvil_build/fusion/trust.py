@@ -40,6 +40,12 @@ class Trust:
         }
 
 
+def read_calibration(given: object) -> dict[str, float]:
+    """From the parameters of a step."""
+    assert isinstance(given, Mapping)
+    return {str(kind): float(error) for kind, error in given.items()}
+
+
 def model_factor(kind: str, calibration: Mapping[str, float]) -> float:
     """`calibration` has mean relative errors of predictions, by kind of anchor."""
     error = calibration.get(kind)

@@ -7,6 +7,7 @@ from pathlib import Path
 from cuvil_build.errors import MissingFile
 from cuvil_build.paths import shipped
 from cuvil_build.steps.step import From, StepContext, StepKind
+from cuvil_build.target.load import load_target, target_names
 
 DEFAULT = "default"
 
@@ -29,10 +30,22 @@ def _files(context: StepContext) -> dict[str, Path]:
     return rule_files(context) | given
 
 
+def worst_calibration() -> dict[str, float]:
+    """Of the shipped targets, whatever is built: the decision log is the same for all of them."""
+    worst: dict[str, float] = {}
+    folders = (shipped("targets"),)
+    for name in target_names(folders):
+        for kind, error in load_target(name, folders).calibration.items():
+            worst[kind] = max(error, worst.get(kind, 0.0))
+    return dict(sorted(worst.items()))
+
+
 def _params(context: StepContext) -> dict[str, object]:
     return {
+        "calibration": worst_calibration(),
         "every_pass": context.project.verify.every_pass,
         "overrides": Path(context.project.fusion.overrides or "").name,
+        "strict": context.project.fusion.strict,
     }
 
 

@@ -12,7 +12,7 @@ from cuvil_build.bundle.golden import GoldenCase, write_golden
 from cuvil_build.cuir.locations import source_nodes
 from cuvil_build.cuir.text import parse_model
 from cuvil_build.cuir.weights import load_graph, save_graph
-from cuvil_build.errors import VerificationFailed
+from cuvil_build.errors import FusionReview, VerificationFailed
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.paths import find_yaml
 from cuvil_build.reference import run_reference
@@ -38,7 +38,9 @@ class Blobs(dict[str, bytes]):
         raise NotImplementedError
 
 
-def make_job(folder: Path, rules: dict[str, Path], overrides: str = "") -> tuple[Job, list[str]]:
+def make_job(
+    folder: Path, rules: dict[str, Path], overrides: str = "", strict: bool = False
+) -> tuple[Job, list[str]]:
     model = parse_model(TEXT)
     infer_model(model)
     blobs, said = Blobs(), []
@@ -52,7 +54,12 @@ def make_job(folder: Path, rules: dict[str, Path], overrides: str = "") -> tuple
         inputs["overrides"] = folder / "fusion.overrides.yaml"
         inputs["overrides"].write_text(overrides)
     outputs = {"graph": folder / "fused.onnx", "decisions": folder / "decisions.jsonl"}
-    params = {"every_pass": True, "overrides": "fusion.overrides.yaml" if overrides else ""}
+    params = {
+        "calibration": {},
+        "every_pass": True,
+        "overrides": "fusion.overrides.yaml" if overrides else "",
+        "strict": strict,
+    }
     return Job("fuse:test/fp32", params, inputs, outputs, blobs, said.append), said
 
 
@@ -77,6 +84,34 @@ def test_overrides_are_followed_and_idle_ones_reported(tmp_path: Path) -> None:
     assert [n.op_type.partition("_")[0] for n in model.graph] == ["MatMul", "AddRelu"]
     warnings = [line for line in said if "warning" in line]
     assert len(warnings) == 1 and warnings[0].startswith("fusion.overrides.yaml:4:")
+
+
+DOUBTFUL = """name: doubtful
+description: A region that its author is not sure of.
+granularity: operator
+stage: fuse
+pattern: MatMul -> Add -> Relu
+action: fuse
+trust: 0.5
+"""
+
+
+def test_a_strict_build_stops_at_what_a_person_should_decide(tmp_path: Path) -> None:
+    doubtful = tmp_path / "doubtful.yaml"
+    doubtful.write_text(DOUBTFUL)
+    rules = {"doubtful": doubtful, "elementwise-chain": find_yaml("rules")["elementwise-chain"]}
+    run(make_job(tmp_path, rules)[0])
+    with pytest.raises(FusionReview) as caught:
+        run(make_job(tmp_path, rules, strict=True)[0])
+    assert caught.value.exit_code == 1
+    assert "rule 'doubtful' on 'MatMul_0', 'Add_1', 'Relu_2'" in caught.value.message
+    assert "elementwise-chain" in caught.value.message
+    for action in ("deny", "force", "pin"):
+        line = next(row.strip() for row in caught.value.hint.splitlines() if row.strip().startswith(action))
+        entry = line + "\n"
+        job, said = make_job(tmp_path, rules, entry, strict=True)
+        run(job)
+        assert not any("warning" in row for row in said)
 
 
 def test_a_wrong_rule_is_named(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ def command(
     ] = False,
     until: selection.UntilOption = "",
     force: Annotated[bool, typer.Option("--force", help="Run every step, whatever the store has.")] = False,
+    strict_fusion: Annotated[
+        bool,
+        typer.Option("--strict-fusion", help="Fail where fusion leaves decisions for a person to review."),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Tell every step, and where time went.")
     ] = False,
@@ -36,7 +40,8 @@ def command(
     sets: options.SetOption = None,
     format: options.FormatOption = options.TEXT,
 ) -> int:
-    project = selection.load(directory, file, profile, sets)
+    strict = ["fusion.strict=true"] if strict_fusion else []
+    project = selection.load(directory, file, profile, [*(sets or []), *strict])
     chosen = selectors or []
     wanted = Options(jobs, keep_going, force)
     if format is options.OutputFormat.json:

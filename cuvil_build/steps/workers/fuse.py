@@ -11,8 +11,11 @@ from cuvil_build.cuir.weights import load_graph, save_graph
 from cuvil_build.fusion.check import compare_graphs, wrong_rule
 from cuvil_build.fusion.decisions import decisions_text
 from cuvil_build.fusion.fuse import fuse_graph
-from cuvil_build.fusion.overrides import Deny, load_overrides, unused_warnings
+from cuvil_build.fusion.overrides import NO_OVERRIDES, Overrides, load_overrides, unused_warnings
+from cuvil_build.fusion.review import fusion_review
 from cuvil_build.fusion.rule import load_rules
+from cuvil_build.fusion.source_lines import source_lines
+from cuvil_build.fusion.trust import read_calibration
 from cuvil_build.passes.assign_layouts import assign_layouts
 from cuvil_build.steps.step import Job
 
@@ -21,8 +24,10 @@ def run(job: Job) -> None:
     model = load_graph(job.inputs["graph"], job.blobs)
     rules = load_rules(job.many("rules").values())
     before = model.clone()
-    overrides = _overrides(job, [rule.name for rule in rules])
-    result = fuse_graph(model, rules, overrides)
+    overrides = _overrides(job, [rule.name for rule in rules]).on(source_lines(model))
+    result = fuse_graph(model, rules, overrides, read_calibration(job.params["calibration"]))
+    if job.params["strict"] and result.review:
+        raise fusion_review(result.review)
     moved = assign_layouts(model, result.inference)
     verify(model)
     if job.params["every_pass"]:
@@ -38,11 +43,13 @@ def run(job: Job) -> None:
     applied = Counter(decision.rule for decision in result.decisions if decision.applied)
     for rule, count in sorted(applied.items()):
         job.log(f"{rule}: {count} times")
+    if result.review:
+        job.log(f"{len(result.review)} decisions are for review")
     job.log(f"{len(model.functions)} functions, {moved} values with channels last")
     save_graph(model, job.outputs["graph"], job.blobs)
     job.outputs["decisions"].write_text(decisions_text(result.decisions))
 
 
-def _overrides(job: Job, rules: list[str]) -> list[Deny]:
+def _overrides(job: Job, rules: list[str]) -> Overrides:
     file = job.inputs.get("overrides")
-    return [] if file is None else load_overrides(file, rules, str(job.params["overrides"]))
+    return NO_OVERRIDES if file is None else load_overrides(file, rules, str(job.params["overrides"]))
