@@ -198,8 +198,7 @@ def unsupported_operators(model: ir.Model) -> list[CuvilError]:
         for graph in graphs_within(model.graph)
         for node in graph
         if catalog.find(node.domain, node.op_type) is None
-        and node.op_type not in CONTROL_FLOW
-        and (node.domain != "" or node.op_type not in containers.OPERATORS)
+        and (node.domain != "" or node.op_type not in {*CONTROL_FLOW, *containers.OPERATORS})
         and not is_expandable(node, model)
     ]
 

@@ -31,6 +31,7 @@ def lift(source: SourceModel, label: str) -> ir.Model:
     proto.ir_version = max(proto.ir_version, INITIALIZERS_APART)
     if 0 < source.opset < OPSET:
         _refuse_undefined(source, label)
+        _free_negative_dims(proto)
         _rehome(proto)
         if source.opset == BATCHED_SCAN:
             unbatch_scans(proto.graph)
@@ -67,6 +68,17 @@ def _converted(proto: onnx.ModelProto, label: str) -> ir.Model:
         cause = (str(error.__cause__ or error).strip().splitlines() or [""])[0]
         raise InvalidModel(f"its graph can't be read: {cause[:200]}", loc=Loc(label)) from error
     return model
+
+
+def _free_negative_dims(proto: onnx.ModelProto) -> None:
+    """Exporters mean any size by a negative one; the converter's shape inference ends the process at it."""
+    bodies = [*graphs_of(proto.graph), *(f for f in proto.functions)]
+    for body in bodies:
+        ports = [] if isinstance(body, onnx.FunctionProto) else [*body.input, *body.output]
+        for value in (*ports, *body.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.HasField("dim_value") and dim.dim_value < 0:
+                    dim.ClearField("dim_value")
 
 
 def _rehome(proto: onnx.ModelProto) -> None:

@@ -151,6 +151,16 @@ def test_all_unsupported_operators_are_reported_at_once(tmp_path: Path) -> None:
     assert "Relu" in rows[1].hint and "no kernel" in rows[0].hint
 
 
+def test_control_flow_of_another_domain_is_unsupported(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["r"])], "b", [], [helper.make_empty_tensor_value_info("r")]
+    )
+    nodes = [helper.make_node("If", ["c"], ["y"], domain="own", then_branch=body, else_branch=body)]
+    path = write(tmp_path, nodes, {"x": [2]}, ["y"], {"c": np.array(True)}, opset=26, ir_version=13)
+    with pytest.raises(UnsupportedOperator, match="own.If is not supported"):
+        import_onnx(path)
+
+
 def test_examine_goes_on_behind_an_error(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("StringConcat", ["x", "x"], ["a"], name="concat"),
@@ -192,6 +202,13 @@ def test_dims_get_names_that_are_identifiers(tmp_path: Path, text: object, name:
     imported = import_onnx(relu(tmp_path, [text, 3]))
     assert str(imported.outputs[0]) == f"y: float32[{name}, 3]"
     assert imported.dims[name].source == ("x", 0)
+
+
+def test_a_negative_size_is_any_size(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Slice", ["x", "one", "two"], ["y"])]
+    constants = {"one": np.array([0]), "two": np.array([1])}
+    path = write(tmp_path, nodes, {"x": [2, -2]}, ["y"], constants)
+    assert str(import_onnx(path).outputs[0]) == "y: float32[1, x_1]"
 
 
 def test_one_text_is_one_dim_and_unnamed_ones_are_not(tmp_path: Path) -> None:
