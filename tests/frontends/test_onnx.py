@@ -157,7 +157,7 @@ def test_control_flow_of_another_domain_is_unsupported(tmp_path: Path) -> None:
     )
     nodes = [helper.make_node("If", ["c"], ["y"], domain="own", then_branch=body, else_branch=body)]
     path = write(tmp_path, nodes, {"x": [2]}, ["y"], {"c": np.array(True)}, opset=26, ir_version=13)
-    with pytest.raises(UnsupportedOperator, match="own.If is not supported"):
+    with pytest.raises(UnsupportedOperator, match=r"own\.If is not supported"):
         import_onnx(path)
 
 
