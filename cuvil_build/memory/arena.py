@@ -1,93 +1,133 @@
 """Places blocks in one arena such that blocks that live at the same time never overlap.
 
-Offsets are found by best fit at reference sizes, largest block first (the heuristic that Pisarchyk and
-Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, call greedy by size). Where sizes
-depend on free dims, only the *order* of conflicting blocks is kept from that: each block then starts
-where the highest conflicting block below it ends, which is right for every size of the dims.
+Offsets are found at reference sizes (`memory.placement`). Where sizes depend on free dims, only the *order*
+of conflicting blocks is kept from that: each block then starts where the highest conflicting block below it
+ends, which is right for every size of the dims. Several reference sizes may give several orders. Then the
+module computes the arena of each for the sizes of a call, and takes the offsets of the smallest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum
+from cuvil_build.cuir.int_expr import ZERO, IntExpr, maximum, minimum
 from cuvil_build.memory.blocks import ALIGNMENT, Block, MemoryPlan, aligned
-from cuvil_build.memory.bound import lower_bound
+from cuvil_build.memory.placement import BUDGET, conflict, place
+
+_WORTH = 100
+"""Another order is worth its code where it saves this part of the arena."""
+
+Definitions = tuple[tuple[str, IntExpr], ...]
+Sizes = Mapping[str, int]
 
 
-def plan_arena(blocks: Sequence[Block], sizes: Mapping[str, int]) -> MemoryPlan:
-    """`sizes` are the reference values of all free dims (their maximum, or a typical size)."""
+def plan_arena(
+    blocks: Sequence[Block], sizes: Sizes, others: Sequence[Sizes] = (), budget: int = BUDGET
+) -> MemoryPlan:
+    """`sizes` are the reference values of all free dims; `others` are further ones that calls may have."""
     movable = [b for b in blocks if b.nbytes.terms]
-    # a size that is nothing at the reference sizes may be something at others: it has a place in the order
-    concrete = {b.name: max(aligned(b.nbytes).evaluate(sizes), ALIGNMENT) for b in movable}
-    at_reference = _fit(movable, concrete)
-    definitions: tuple[tuple[str, IntExpr], ...] = ()
-    offsets = {name: IntExpr.of(offset) for name, offset in at_reference.items()}
-    if not all(b.nbytes.is_static for b in movable):
-        offsets, definitions = _symbolic_offsets(movable, at_reference)
-    arena = maximum(0, *(offsets[b.name] + aligned(b.nbytes) for b in _highest(movable, at_reference)))
-    offsets |= {b.name: ZERO for b in blocks if not b.nbytes.terms}
-    return MemoryPlan(
-        offsets,
-        definitions,
-        arena,
-        lower_bound(movable, concrete),
-        max((at_reference[b.name] + concrete[b.name] for b in movable), default=0),
-    )
+    offsets = {b.name: ZERO for b in blocks if not b.nbytes.terms}
+    is_static = all(b.nbytes.is_static for b in movable)
+    nbytes = [aligned_bytes(movable, point) for point in ([sizes] if is_static else [sizes, *others])]
+    budgets = [budget, *[budget // 8] * len(others)]
+    found = [place(movable, at_point, most) for at_point, most in zip(nbytes, budgets)]
+    if is_static:
+        offsets |= {name: IntExpr.of(offset) for name, offset in found[0].offsets.items()}
+        return MemoryPlan(offsets, (), IntExpr.of(found[0].arena), found[0].bound, found[0].arena)
+    stacks = _worth_having([_Stack.of(movable, placement.offsets) for placement in found], nbytes)
+    chosen, definitions, arena = _chosen(stacks)
+    reference = min(stack.arena_at(nbytes[0]) for stack in stacks)
+    return MemoryPlan({**offsets, **chosen}, definitions, arena, found[0].bound, reference)
 
 
-def conflict(left: Block, right: Block) -> bool:
-    """Whether both are alive at one instruction."""
-    return left.first <= right.last and right.first <= left.last
+def aligned_bytes(blocks: Sequence[Block], sizes: Sizes) -> dict[str, int]:
+    """What blocks take at these sizes. One that is nothing there may be something at others: it has a place
+    in the order."""
+    known = {nbytes: max(aligned(nbytes).evaluate(sizes), ALIGNMENT) for nbytes in {b.nbytes for b in blocks}}
+    return {b.name: known[b.nbytes] for b in blocks}
 
 
-def _fit(blocks: Sequence[Block], nbytes: Mapping[str, int]) -> dict[str, int]:
-    order = sorted(blocks, key=lambda b: (-nbytes[b.name], b.first, b.name))
-    placed: list[Block] = []
-    offsets: dict[str, int] = {}
-    for block in order:
-        taken = sorted(
-            (offsets[p.name], offsets[p.name] + nbytes[p.name]) for p in placed if conflict(p, block)
-        )
-        offsets[block.name] = _best_gap(taken, nbytes[block.name])
-        placed.append(block)
-    return offsets
+# One order, for all sizes ---------------------------------------------------------------------------
 
 
-def _best_gap(taken: Sequence[tuple[int, int]], nbytes: int) -> int:
-    """Start of the smallest gap that holds `nbytes`, else the end of what is taken."""
-    best: tuple[int, int] | None = None
-    end = 0
-    for start, stop in taken:
-        gap = start - end
-        if gap >= nbytes and (best is None or gap < best[0]):
-            best = (gap, end)
-        end = max(end, stop)
-    return best[1] if best is not None else end
-
-
-def _symbolic_offsets(
-    blocks: Sequence[Block], at_reference: Mapping[str, int]
-) -> tuple[dict[str, IntExpr], tuple[tuple[str, IntExpr], ...]]:
+@dataclass(frozen=True, slots=True)
+class _Stack:
     """Longest paths over `conflicts and lies below at the reference sizes`."""
-    order = sorted(blocks, key=lambda b: (at_reference[b.name], b.first, b.name))
-    offsets: dict[str, IntExpr] = {}
-    definitions: list[tuple[str, IntExpr]] = []
-    for position, block in enumerate(order):
-        below = [b for b in order[:position] if conflict(b, block)]
-        offset = maximum(0, *(offsets[b.name] + aligned(b.nbytes) for b in _highest(below, at_reference)))
-        if not offset.is_static:
-            name = f"at{len(definitions)}"
-            definitions.append((name, offset))
-            offset = IntExpr.of(name)
-        offsets[block.name] = offset
-    return offsets, tuple(definitions)
+
+    blocks: tuple[Block, ...]
+    """Lower ones first."""
+    below: tuple[tuple[int, ...], ...]
+    """Of each block: those whose ends may be where it starts."""
+    top: tuple[int, ...]
+    """Those whose ends may be the arena's."""
+
+    @staticmethod
+    def of(blocks: Sequence[Block], at_reference: Mapping[str, int]) -> _Stack:
+        order = sorted(blocks, key=lambda b: (at_reference[b.name], b.first, b.name))
+        below = [
+            _highest(order, [n for n in range(m) if conflict(order[n], order[m])], at_reference)
+            for m in range(len(order))
+        ]
+        top = _highest(order, list(range(len(order))), at_reference)
+        return _Stack(tuple(order), tuple(below), top)
+
+    def arena_at(self, nbytes: Mapping[str, int]) -> int:
+        ends: list[int] = []
+        for block, below in zip(self.blocks, self.below):
+            ends.append(max((ends[n] for n in below), default=0) + nbytes[block.name])
+        return max((ends[n] for n in self.top), default=0)
+
+    def defined(self, define: Callable[[IntExpr], IntExpr]) -> tuple[dict[str, IntExpr], IntExpr]:
+        """Offsets by block, and the arena; `define` gives long expressions a name."""
+        offsets: dict[str, IntExpr] = {}
+        ends: list[IntExpr] = []
+        for block, below in zip(self.blocks, self.below):
+            offsets[block.name] = define(maximum(0, *(ends[n] for n in below)))
+            ends.append(offsets[block.name] + aligned(block.nbytes))
+        return offsets, maximum(0, *(ends[n] for n in self.top))
 
 
-def _highest(blocks: Sequence[Block], at_reference: Mapping[str, int]) -> list[Block]:
+def _highest(order: Sequence[Block], among: list[int], at_reference: Mapping[str, int]) -> tuple[int, ...]:
     """Those that no conflicting block lies above: only their ends can be the highest."""
-    kept: list[Block] = []
-    for block in sorted(blocks, key=lambda b: (-at_reference[b.name], -b.first, b.name)):
-        if not any(conflict(block, above) for above in kept):
-            kept.append(block)
-    return kept
+    kept: list[int] = []
+    for n in sorted(among, key=lambda n: (-at_reference[order[n].name], -order[n].first, order[n].name)):
+        if not any(conflict(order[n], order[above]) for above in kept):
+            kept.append(n)
+    return tuple(kept)
+
+
+# Several orders -------------------------------------------------------------------------------------
+
+
+def _worth_having(stacks: Sequence[_Stack], points: Sequence[Mapping[str, int]]) -> list[_Stack]:
+    """The one that is best over all points together, then those that save something at one of them."""
+    arenas = {n: [stack.arena_at(nbytes) for nbytes in points] for n, stack in enumerate(stacks)}
+    least = [max(1, min(row[p] for row in arenas.values())) for p in range(len(points))]
+    first = min(arenas, key=lambda n: (sum(a / b for a, b in zip(arenas[n], least)), n))
+    kept = [first]
+    for n in sorted(arenas):
+        best = [min(arenas[k][p] for k in kept) for p in range(len(points))]
+        if any(own < now - now // _WORTH for own, now in zip(arenas[n], best)):
+            kept.append(n)
+    return [stacks[n] for n in kept]
+
+
+def _chosen(stacks: Sequence[_Stack]) -> tuple[dict[str, IntExpr], Definitions, IntExpr]:
+    """Offsets of the stack with the smallest arena: definitions of each, then which one, then offsets."""
+    definitions: list[tuple[str, IntExpr]] = []
+
+    def define(expr: IntExpr) -> IntExpr:
+        if expr.is_static:
+            return expr
+        definitions.append((f"at{len(definitions)}", expr))
+        return IntExpr.of(definitions[-1][0])
+
+    offsets, arena = stacks[0].defined(define)
+    for stack in stacks[1:]:
+        others, smaller = stack.defined(define)
+        arena, smaller = define(arena), define(smaller)
+        is_better = define(minimum(1, maximum(0, arena - smaller)))
+        offsets = {n: define(offsets[n] + is_better * (others[n] - offsets[n])) for n in sorted(offsets)}
+        arena = minimum(arena, smaller)
+    return offsets, tuple(definitions), arena

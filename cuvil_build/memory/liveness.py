@@ -57,6 +57,8 @@ class Storage:
     in_place: tuple[InPlace, ...] = ()
     positions: tuple[str, ...] = ()
     """What happens at each position of lives: the name of an item, or of a body's end."""
+    regions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By position, what runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,8 @@ class _Walk:
         copies = {k: tuple(v) for k, v in self.copies.items()}
         heap_count = max(heaps.values(), default=-1) + 1
         order = tuple(blocks.values())
-        return Storage(places, order, copies, self.moves, heap_count, pairs, tuple(self.positions))
+        regions = {position: tuple(i.name for i in items) for position, items in self.runs}
+        return Storage(places, order, copies, self.moves, heap_count, pairs, tuple(self.positions), regions)
 
     def overwritten(self, blocks: dict[str, Block]) -> Iterator[InPlace]:
         """Lets results take over blocks of operands: those of `blocks` become one, named by the operand's."""

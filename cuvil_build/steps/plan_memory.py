@@ -1,4 +1,4 @@
-"""Step `plan_memory`: where every value of the graph lives in the arena."""
+"""Step `plan_memory`: in which order the graph runs, and where every value lives in the arena."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ STEP = StepKind(
     worker="cuvil_build.steps.workers.plan_memory:run",
     scope="precision",
     phase=1,
-    inputs={"graph": From(("fuse", "import_model"), "graph")},
+    inputs={
+        "graph": From(("fuse", "import_model"), "graph"),
+        "imported": From("import_model", "graph"),
+    },
     outputs={"plan": "memory.json"},
     sealed=True,
-    packages=("onnx", "onnx-ir"),
+    packages=("islpy", "onnx", "onnx-ir"),
     preload=("cuvil_build.steps.workers.plan_memory",),
 )

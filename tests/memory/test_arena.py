@@ -7,8 +7,9 @@ import random
 import pytest
 
 from cuvil_build.cuir.int_expr import IntExpr
-from cuvil_build.memory.arena import conflict, plan_arena
+from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.blocks import ALIGNMENT, Block, MemoryPlan, aligned
+from cuvil_build.memory.placement import conflict
 
 
 def block(name: str, nbytes: int | IntExpr, first: int, last: int) -> Block:

@@ -20,7 +20,7 @@ from cuvil_build.codegen.c_names import c_identifier
 from cuvil_build.codegen.checks import check_graph
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.codegen.module import WEIGHTS_FILE, emit_module, exports, units
-from cuvil_build.codegen.module_tables import Tables, calls_of
+from cuvil_build.codegen.module_tables import Tables, calls_of, launches_of
 from cuvil_build.codegen.plan import LocalSymbol, ModulePlan, TensorSpec
 from cuvil_build.codegen.stack_bound import stack_bytes
 from cuvil_build.errors import WeightsTooLarge
@@ -41,16 +41,17 @@ CHECKS = "checks"
 def run(job: Job) -> None:
     target = Target.model_validate(job.params["target"])
     name = c_identifier(str(job.params["model"]))
-    graph = lowered_graph(job)
+    plan = from_json(_read(job.inputs["plan"]), lowered_graph(job))
+    graph = plan.graph
     pool = WeightPool()
     emit = partial(emit_kernel, target=target)
     names = ModuleNames(name, target.name, __version__, _digest(job.inputs["graph"]), target.features)
-    module = assemble(graph, assign_storage(graph), from_json(_read(job.inputs["plan"])), emit, names, pool)
+    module = assemble(graph, plan.storage, plan.memory, emit, names, pool)
     regions = check_graph(graph)
     alone = regions.graph
     storage = assign_storage(alone)
-    plan = plan_arena(storage.blocks, alone.reference_sizes())
-    checks = assemble(alone, storage, plan, emit, ModuleNames(f"{name}_checks", *_rest(names)), pool)
+    memory = plan_arena(storage.blocks, alone.reference_sizes())
+    checks = assemble(alone, storage, memory, emit, ModuleNames(f"{name}_checks", *_rest(names)), pool)
     weights = write_weights(job.outputs["weights"], [_blob(w) for w in pool.blocks])
     folder = job.outputs["sources"]
     whole = _with(module, weights)
@@ -151,6 +152,7 @@ def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
         "embedded": plan.embedded,
         "kernels": [k.symbol for k in plan.kernels],
         "calls": _calls(plan),
+        "launches": sum(1 for _ in launches_of(plan.body)),
     }
 
 

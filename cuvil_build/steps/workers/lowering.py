@@ -11,6 +11,6 @@ from cuvil_build.steps.step import Job
 
 
 def lowered_graph(job: Job) -> LoweredGraph:
-    """Of the input `graph`."""
+    """Of the input `graph`, in the order of the model: `memory.plan` says in which one it runs."""
     model = load_graph(job.inputs["graph"], job.blobs)
     return lower_graph(model, infer_model(model, annotate=False), order_of)
