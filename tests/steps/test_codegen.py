@@ -32,3 +32,4 @@ def test_facts_name_inputs_and_outputs_in_the_words_of_the_model(net: Built) -> 
     assert facts["model"] == "net"
     assert [entry["name"] for entry in facts["inputs"]] == ["x"]
     assert {"net_open", "net_run", "net_close"} <= set(facts["exports"])
+    assert 0 < facts["launches"] <= sum(len(nodes) for nodes in facts["calls"].values())
