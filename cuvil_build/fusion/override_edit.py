@@ -72,7 +72,7 @@ def _is_of(entry: Entry, key: str, rule: str, nodes: Sequence[str]) -> bool:
 
 
 def matching_entries(text: str, file: str, rule: str, nodes: Sequence[str]) -> list[str]:
-    """`deny 3` for each entry, by its line, that is about a region of this rule and these nodes."""
+    """`deny, line 3` for each entry that is about a region of this rule and these nodes."""
     source = yaml_source.parse(text, file)
     found = []
     for key, number, entry in _entries(text, file):
@@ -84,7 +84,7 @@ def matching_entries(text: str, file: str, rule: str, nodes: Sequence[str]) -> l
         else:
             matches = not entry.get("source") and any(fnmatch.fnmatchcase(n, str(names)) for n in nodes)
         if matches:
-            found.append(f"{key} {source.loc((key, number)).line}")
+            found.append(f"{key}, line {source.loc((key, number)).line}")
     return found
 
 

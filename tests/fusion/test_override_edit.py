@@ -109,8 +109,8 @@ def test_a_decision_replaces_what_was_said_of_the_same_nodes() -> None:
 def test_entries_with_wider_patterns_stay_and_are_told() -> None:
     text = "deny:\n  - {rule: epilogue, nodes: 'conv*'}\n  - {rule: '*', nodes: conv1}\n"
     assert decide(text, FILE, "clear", "epilogue", ["conv1"]) == text
-    assert matching_entries(text, FILE, "epilogue", ["conv1"]) == ["deny 2", "deny 3"]
-    assert matching_entries(text, FILE, "epilogue", ["conv2"]) == ["deny 2"]
+    assert matching_entries(text, FILE, "epilogue", ["conv1"]) == ["deny, line 2", "deny, line 3"]
+    assert matching_entries(text, FILE, "epilogue", ["conv2"]) == ["deny, line 2"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,7 +118,7 @@ def test_names_are_what_they_were(name: str) -> None:
     pinned = decide("", FILE, "pin", "epilogue", [name, "other"])
     assert read(pinned) == {"pin": [{"rule": "epilogue", "nodes": [name, "other"]}]}
     denied = decide("deny: []", FILE, "deny", "epilogue", [name])
-    assert matching_entries(denied, FILE, "epilogue", [name]) == ["deny 1"]
+    assert matching_entries(denied, FILE, "epilogue", [name]) == ["deny, line 1"]
     assert not matching_entries(denied, FILE, "epilogue", [name + "x"])
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
+import webbrowser
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,9 +14,14 @@ from typing import Annotated
 import typer
 
 from cuvil_build.cli import console, options, selection
+from cuvil_build.cli.fusion_page.answers import answers, look
 from cuvil_build.cli.fusion_page.gather import gather, stale_warnings
+from cuvil_build.cli.fusion_page.page import file_page, served_page
+from cuvil_build.cli.fusion_page.server import Answers, Server
 from cuvil_build.cli.sizes import show_bytes
+from cuvil_build.errors import FileAccess
 from cuvil_build.fusion.explain import DecisionRow, Explanation, as_json, by_gain, mask_names, matching
+from cuvil_build.fusion.override_api import DecisionsResponse
 
 HELP = "Show what the fusion rules decided: regions, what they save, and the refusals with their reasons."
 
@@ -41,6 +50,16 @@ def command(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Write to a file instead of printing."),
     ] = None,
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="Open a page on which decisions can be accepted, denied and pinned."),
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="N", help="Of the page; 0 takes a free one.")
+    ] = 0,
+    open_browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
+    ] = True,
     directory: options.FolderOption = options.HERE,
     file: options.FileOption = None,
     profile: options.ProfileOption = None,
@@ -48,6 +67,11 @@ def command(
 ) -> None:
     project = selection.load(directory, file, profile, sets)
     found = gather(project, selectors or ())
+    if serve:
+        _serve(
+            answers(project, [variant.id for variant in project.select(selectors or ())]), port, open_browser
+        )
+        return
     told = [one.explain() for one in found]
     for line in stale_warnings(project, found, told):
         console.print_note(line)
@@ -56,34 +80,77 @@ def command(
         for one in told
     ]
     if format is Shape.json:
-        console.emit_json(as_json(told))
-        return
-    for one in told:
-        _print(one, every=refused)
+        text = json.dumps(as_json(told), indent=2, ensure_ascii=False) + "\n"
+    elif format is Shape.html:
+        text = _as_page(look(project, found), told)
+    else:
+        text = "".join(_text(one, every=refused) for one in told)
+    if output is None:
+        console.print_line(text.rstrip("\n"))
+    else:
+        output.write_text(text, encoding="utf-8")
 
 
-def _print(one: Explanation, *, every: bool) -> None:
-    console.print_line(f"{one.step} ({', '.join(one.variants)})")
-    applied = by_gain(row for row in one.decisions if row.applied)
-    if applied:
-        console.print_line()
-        console.print_table(_columns(one), [_region(one, row) for row in applied])
-        used = {name for row in applied for name in mask_names(row.fusion_src, one.rules)}
-        console.print_line()
-        for bit in one.rules:
-            if bit.rule in used:
-                console.print_line(f"  {bit.mask:#x} in fusion_src: {bit.rule}")
-    for text in _refusals(one, every):
-        console.print_line(text)
-    review = [row for row in one.decisions if row.review]
+def _serve(given: Answers, port: int, open_browser: bool) -> None:
+    """Until Ctrl-C."""
+    try:
+        server = Server(given, served_page(), port)
+    except OSError as error:
+        raise FileAccess(f"port {port} can't be listened on: {error.strerror}") from None
+    console.print_line(server.address)
+    console.print_note("Ctrl-C ends it")
+    sys.stdout.flush()
+    if open_browser:
+        webbrowser.open(server.address)
+    with server, contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
+
+
+def _as_page(data: DecisionsResponse, told: Sequence[Explanation]) -> str:
+    chosen = {one.step: one for one in told}
+    views = [v.model_copy(update={"explanation": chosen[v.explanation.step]}) for v in data.steps]
+    return file_page(data.model_copy(update={"steps": views})).text
+
+
+def _text(one: Explanation, *, every: bool) -> str:
+    return "".join(f"{line}\n" for line in _lines(one, every))
+
+
+def _lines(one: Explanation, every: bool) -> Iterator[str]:
+    yield f"{one.step} ({', '.join(one.variants)})"
+    for title, rows in _applied(one):
+        yield f"\n{title}"
+        yield from _table(_columns(one), [_row(one, row) for row in by_gain(rows)])
+    used = {name for row in one.decisions if row.applied for name in mask_names(row.fusion_src, one.rules)}
+    legend = [f"  {bit.mask:#x} in fusion_src: {bit.rule}" for bit in one.rules if bit.rule in used]
+    yield from ["", *legend] if legend else []
+    yield from _refusals(one, every)
+    review = by_gain(row for row in one.decisions if row.review)
     if review:
-        console.print_line(f"\n{len(review)} to review: two rules want the same nodes, and the trust is low")
-        for row in by_gain(review):
-            rivals = ", ".join(row.contested_by)
-            console.print_line(
-                f"  {row.rule} on {_nodes(row.nodes)}: trust {row.decision_trust:.2f}, against {rivals}"
-            )
-    console.print_line()
+        yield f"\n{len(review)} to review: two rules want the same nodes, and the trust is low"
+    for row in review:
+        against = f"trust {row.decision_trust:.2f}, against {', '.join(row.contested_by)}"
+        yield f"  {row.rule} on {_nodes(row.nodes)}: {against}"
+    yield ""
+
+
+def _applied(one: Explanation) -> Iterator[tuple[str, list[DecisionRow]]]:
+    rewrites = [row for row in one.decisions if row.applied and row.stage == "fold"]
+    regions = [row for row in one.decisions if row.applied and row.stage != "fold"]
+    if regions:
+        yield f"{_counted(len(regions), 'region')}:", regions
+    if rewrites:
+        yield f"{_counted(len(rewrites), 'rewrite')} to one operator, or to fewer:", rewrites
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
 
 
 def _columns(one: Explanation) -> tuple[str, ...]:
@@ -91,7 +158,7 @@ def _columns(one: Explanation) -> tuple[str, ...]:
     return ("rule", "nodes", "fusion_src", "bytes saved", "FLOPs saved", "trust", *measured, "decided by")
 
 
-def _region(one: Explanation, row: DecisionRow) -> tuple[str, ...]:
+def _row(one: Explanation, row: DecisionRow) -> tuple[str, ...]:
     error = "" if row.error is None else f"{row.error:.1e}"
     return (
         row.rule,

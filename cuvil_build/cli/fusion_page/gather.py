@@ -15,7 +15,7 @@ from cuvil_build.cuir.weights import load_graph
 from cuvil_build.errors import BlobMissing, StepCrashed
 from cuvil_build.execute.planner import Plan
 from cuvil_build.execute.records import read_record
-from cuvil_build.fusion.drawing import Drawing, draw
+from cuvil_build.fusion.drawing import draw
 from cuvil_build.fusion.explain import (
     Explanation,
     kernel_errors,
@@ -23,6 +23,7 @@ from cuvil_build.fusion.explain import (
     rule_bits,
     with_errors,
 )
+from cuvil_build.fusion.override_api import StepView
 from cuvil_build.fusion.overrides import Overrides, load_overrides, unused_warnings
 from cuvil_build.fusion.source_lines import source_lines
 from cuvil_build.plan.node import Node
@@ -64,7 +65,7 @@ class Fused:
 
     def _errors(self, verify: Node) -> Mapping[frozenset[str], float]:
         """Of the variant's kernels, if its last build is of this graph."""
-        if self.plan.resolved[verify.id].status is not Status.KNOWN:
+        if not self._is_known(verify):
             return {}
         record = read_record(self.project.layout, verify.id)
         if record is None:
@@ -74,9 +75,14 @@ class Fused:
         facts = json.loads(self._text(sources.outputs["sources"].rstrip("/") + "/module.json"))
         return kernel_errors(facts["calls"], report.get("kernels", {}).get("regions", {}))
 
-    def draw(self) -> Drawing:
-        """The graph as it was before the rules ran."""
-        return draw(self._graph_before())
+    def _is_known(self, node: Node) -> bool:
+        found = self.plan.resolved.get(node.id)
+        return found is not None and found.status is Status.KNOWN
+
+    def view(self) -> StepView:
+        """With the graph as it was before the rules ran."""
+        drawing = draw(self._graph_before())
+        return StepView(explanation=self.explain(), drawing=drawing, stale=not self._is_known(self.node))
 
     def node_lines(self) -> dict[str, tuple[str, ...]]:
         """Names of the model's nodes with their source lines."""
@@ -97,6 +103,11 @@ def gather(project: Project, selectors: Sequence[str]) -> list[Fused]:
     failed = [failure for failure in result.failures if failure.error]
     if failed:
         raise StepCrashed(failed[0].error)
+    return current(project, chosen)
+
+
+def current(project: Project, chosen: Sequence[str]) -> list[Fused]:
+    """As the last build left them, for variants by their ids."""
     plan = project.plan(chosen).plan
     return [Fused(project, node, plan) for node in plan.dag if node.kind == "fuse"]
 
@@ -106,14 +117,14 @@ def override_file(project: Project) -> Path | None:
     return None if name is None else project.root / name
 
 
-def current_overrides(project: Project, rules: Sequence[str]) -> Overrides:
-    file = override_file(project)
-    return Overrides() if file is None else load_overrides(file, rules, file.name)
+def known_rules(found: Sequence[Fused]) -> list[str]:
+    return sorted({rule for one in found for rule in one.rules})
 
 
 def stale_warnings(project: Project, found: Sequence[Fused], told: Sequence[Explanation]) -> list[str]:
     """Of entries that decided nothing in any of these runs."""
-    overrides = current_overrides(project, sorted({rule for one in found for rule in one.rules}))
+    file = override_file(project)
+    overrides = Overrides() if file is None else load_overrides(file, known_rules(found), file.name)
     said = {row.override for one in told for row in one.decisions if row.override}
     used = [entry for entry in overrides.entries if str(entry) in said]
     if len(used) == len(overrides.entries):
