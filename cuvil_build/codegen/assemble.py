@@ -34,6 +34,7 @@ from cuvil_build.cuir.int_expr import ZERO, IntExpr, product
 from cuvil_build.cuir.limits import Limits, limits_of
 from cuvil_build.errors import Internal, NotYet
 from cuvil_build.kernel.expr import Buffer
+from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.packing import Packing, pack
 from cuvil_build.kernel.routine import Routine
@@ -119,7 +120,7 @@ def assemble(
     graph: LoweredGraph,
     storage: Storage,
     memory: MemoryPlan,
-    emit: Callable[[Nest | Routine], EmittedKernel],
+    emit: Callable[[Nest | Routine | Group], EmittedKernel],
     names: ModuleNames,
     weights: WeightPool,
 ) -> Assembled:
@@ -223,7 +224,7 @@ class _Assembler:
     graph: LoweredGraph
     storage: Storage
     memory: MemoryPlan
-    emit: Callable[[Nest | Routine], EmittedKernel]
+    emit: Callable[[Nest | Routine | Group], EmittedKernel]
     weights: WeightPool
     buffers: list[BufferSpec] = field(default_factory=list)
     kernels: list[KernelSpec] = field(default_factory=list)

@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cuvil_build.codegen.kernels import kernel_dims
 from cuvil_build.cuir.dtypes import BOOL, INT64
 from cuvil_build.cuir.int_expr import ZERO, IntExpr, exact_divide, maximum, minimum
-from cuvil_build.kernel.canonical import canonicalise
 from cuvil_build.kernel.lowered import LoweredRegion
-from cuvil_build.kernel.routine import Routine
-from cuvil_build.kernel.routine_canonical import canonicalise_routine
 from cuvil_build.ops.lowered_graph import (
     Body,
     BranchItem,
@@ -306,8 +304,7 @@ def _symbols(graph: LoweredGraph, item: RegionItem) -> set[str]:
     values = [graph.values[v] for v in (*item.operands, *item.results)]
     dims = [d for v in values for d in v.shape]
     for nest in item.region.nests:
-        canonical = canonicalise_routine(nest) if isinstance(nest, Routine) else canonicalise(nest)
-        dims += canonical.dims
+        dims += kernel_dims(nest)
     return {s for d in dims for s in d.symbols()}
 
 

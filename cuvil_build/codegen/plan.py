@@ -85,7 +85,10 @@ class KernelSpec:
     work: IntExpr
     """Estimated scalar operations per chunk, over `d0`, …: decides how many chunks one grab takes."""
     stack: int = 0
-    """Bytes of its arrays on the stack; what its registers spill comes on top."""
+    """Bytes of its arrays on the stack; what its registers spill comes on top. Of the largest of the
+    `nested` functions, where there are any."""
+    nested: int = 0
+    """How many functions of the same file run inside of it at once, each with a frame of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def module_frame(plan: ModulePlan) -> int:
 
 def stack_bytes(plan: ModulePlan) -> int:
     """Of each thread, without what functions of the system take."""
-    largest = max((kernel_frame(kernel) for kernel in plan.kernels), default=0)
+    largest = max((kernel_frame(k) * (1 + k.nested) for k in plan.kernels), default=0)
     frames = _FRAMES - 1 + _nesting(plan.body)
     return module_frame(plan) + frames * FRAME_BYTES + largest
 

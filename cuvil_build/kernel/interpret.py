@@ -18,6 +18,7 @@ from cuvil_build.cuir.dtypes import DType, dtype_of_array
 from cuvil_build.cuir.int_expr import Call, IntExpr, Symbol
 from cuvil_build.errors import Internal
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within
+from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads
 from cuvil_build.kernel.routine import Routine
 from cuvil_build.kernel.routine_interpret import interpret_routine
@@ -26,12 +27,31 @@ Env = dict[str, Any]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def interpret(nest: Nest | Routine, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> None:
-    """Run a nest or routine in place on arrays of its buffers' logical shapes, by buffer name."""
+def interpret(
+    nest: Nest | Routine | Group, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]
+) -> None:
+    """Run a nest, routine or group in place on arrays of its buffers' logical shapes, by buffer name."""
+    if isinstance(nest, Group):
+        _interpret_group(nest, arrays, dims)
+        return
     if isinstance(nest, Routine):
         interpret_routine(nest, arrays, dims, _FUNCTIONS)
         return
     _Interpreter(nest, dict(arrays), dims).run()
+
+
+def _interpret_group(group: Group, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> None:
+    """Point by point, each with scratch of its own that holds nothing of use before it is written."""
+    for point in itertools.product(*(range(a.extent.evaluate(dims)) for a in group.axes)):
+        values = {**dims, **{a.name: n for a, n in zip(group.axes, point)}}
+        own = {b.name: _unwritten(b, values) for b in group.scratch}
+        for nest in group.nests:
+            interpret(nest, {**arrays, **own}, values)
+
+
+def _unwritten(buffer: Buffer, dims: Mapping[str, int]) -> np.ndarray:
+    shape = tuple(d.evaluate(dims) for d in buffer.shape)
+    return np.full(shape, np.nan if buffer.dtype.numpy.kind == "f" else 1, buffer.dtype.numpy)
 
 
 class _Interpreter:

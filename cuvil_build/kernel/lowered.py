@@ -1,4 +1,4 @@
-"""What a fused region is after lowering: nests and routines in order, with the buffers between them."""
+"""What a fused region is after lowering: nests, routines and groups in order, with buffers between them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cuvil_build.kernel.expr import Buffer
+from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.routine import Routine
 
@@ -21,7 +22,7 @@ class LoweredRegion:
     operators made."""
     outputs: tuple[Buffer, ...]
     inner: tuple[Buffer, ...]
-    """Needed only while the region runs."""
-    nests: tuple[Nest | Routine, ...]
+    """Needed only while the region runs; what a group keeps to itself is not here."""
+    nests: tuple[Nest | Routine | Group, ...]
     tables: tuple[NDArray[Any], ...] = field(default=(), compare=False)
     """The numbers of the last inputs."""

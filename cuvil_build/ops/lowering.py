@@ -11,6 +11,7 @@ from cuvil_build.cuir.int_expr import Bounds, IntExpr
 from cuvil_build.errors import CuvilError, Internal, Loc, NotYet, UnsupportedDtype, UnsupportedOperator
 from cuvil_build.kernel.builder import Index, NestBuilder
 from cuvil_build.kernel.expr import OUTPUT, Buffer, Expr
+from cuvil_build.kernel.group_region import group_nests
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.stored import loaded, memory_of, narrowed
 from cuvil_build.kernel.view import View, of_constant, of_contents
@@ -62,13 +63,14 @@ def lower_region(
                 views[name] = _stored(build, view, targets.pop(name)) if name in targets else view
     if targets:
         raise Internal(f"no node of the region makes {', '.join(sorted(targets))}")
-    return LoweredRegion(
+    region = LoweredRegion(
         (*(memory_of(b) for _, b in inputs), *(b for b, _ in build.constants)),
         tuple(memory_of(b) for _, b in outputs),
         tuple(build.inner),
         tuple(build.nests),
         tuple(array for _, array in build.constants),
     )
+    return group_nests(region)
 
 
 def lower_index_check(

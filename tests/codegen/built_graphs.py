@@ -39,7 +39,7 @@ from tests.codegen import module_plans as plans
 from tests.codegen.module_plans import Api, Built, dl
 from tests.kernel.harness import WIDE
 
-HEAD = '<ir_version: 10, opset_import: ["" : 23]>'
+HEAD = '<ir_version: 10, opset_import: ["" : 23, "ai.cuvil.fused" : 1]>'
 Arrays = Mapping[str, np.ndarray]
 
 

@@ -85,23 +85,42 @@ _EXTREMES = """\
 """
 
 
+_ARGUMENTS = "void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,\n    void *scratch"
+
+
 def print_program(program: Program, symbol: str, about: str) -> str:
     """The whole C file of a kernel. `about` describes the kind of kernel, not where it is used."""
-    return _Printer(prune(program), symbol, about).run()
+    printer = Printer()
+    return printer.file(about, [printer.kernel(program, symbol)])
 
 
-class _Printer:
-    def __init__(self, program: Program, symbol: str, about: str) -> None:
-        self._program = program
-        self._symbol = symbol
-        self._about = about
+class Printer:
+    """Functions of one file, and what they need before them."""
+
+    def __init__(self) -> None:
         self._values = ValuePrinter()
         self._index = self._values.index
         self._used: set[str] = set()
         self._unrolls = False
 
-    def run(self) -> str:
-        program = self._program
+    def file(self, about: str, functions: Sequence[str]) -> str:
+        return "\n".join([f"/* {about} */", *self._preamble(), *functions, ""])
+
+    def kernel(self, program: Program, symbol: str) -> str:
+        """The program's function, which other files may call, after its local functions."""
+        return self._program(program, f"CUVIL_KERNEL void {symbol}({_ARGUMENTS})", declared=True)
+
+    def local(self, program: Program, name: str) -> str:
+        """The program as a function of this file alone."""
+        return self._program(program, f"CUVIL_LOCAL void {name}({_ARGUMENTS})", declared=False)
+
+    def integer(self, expr: IntExpr) -> str:
+        """An expression over sizes."""
+        return self._index(expr)
+
+    def _program(self, program: Program, signature: str, declared: bool) -> str:
+        program = prune(program)
+        self._index.bounds.clear()
         self._used = _names_used(program)
         functions = [self._function(f) for f in program.functions]
         lines = [
@@ -119,15 +138,9 @@ class _Printer:
         }
         lines += [f"    (void){name};" for name, used in arguments.items() if not used]
         lines += self._block(program.body, 1)
-        signature = (
-            f"CUVIL_KERNEL void {self._symbol}(void *const *buffers, const int64_t *dims, int64_t begin, "
-            "int64_t end,\n    void *scratch)"
-        )
         # declared first: a definition alone would be a warning for some
-        kernel = f"{signature};\n\n{signature}\n{{\n" + "\n".join(lines) + "\n}"
-        return "\n".join(
-            [f"/* {self._about} */", *self._preamble(), *(f"{f}\n" for f in functions), kernel, ""]
-        )
+        start = f"{signature};\n\n{signature}" if declared else signature
+        return "\n".join([*(f"{f}\n" for f in functions), f"{start}\n{{\n" + "\n".join(lines) + "\n}"])
 
     def _preamble(self) -> list[str]:
         sections = math_text(self._values.math)

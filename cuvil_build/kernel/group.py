@@ -1,0 +1,48 @@
+"""A group: several nests as one kernel, one after the other for each point of the outer axes that they share.
+
+What the nests hand to each other at a point is private to it: it lies in the thread's scratch and is still in
+the cache when it is read. Example, attention of one head a point:
+
+    axes    head
+    nest    contraction over (row, key):  scores[row, key] = sum of q[head, row, d] * k[head, key, d]
+    nest    reduce over (row):            weights[row, key] = softmax of scores[row, key]
+    nest    contraction over (row, d):    y[row, head, d] = sum of weights[row, key] * v[head, key, d]
+
+The outer axes are symbols of the nests' index expressions. An axis may be blocks of a longer one; then the
+nests' own axis has as many steps as the block has rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cuvil_build.kernel.expr import Buffer
+from cuvil_build.kernel.nest import Axis, Nest
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    anchor: str
+    """`attention`: two products around a softmax; else `group`."""
+    axes: tuple[Axis, ...]
+    """Points are independent: any thread may take any of them."""
+    nests: tuple[Nest, ...]
+    """Run in this order at each point; without names of nodes."""
+    scratch: tuple[Buffer, ...]
+    """Private to one point; the nests' `inner` buffers of these names."""
+    nodes: tuple[str, ...] = ()
+
+    def buffers(self) -> tuple[Buffer, ...]:
+        """What the group reads or writes outside of its scratch, each once, in order of first use."""
+        own = {b.name for b in self.scratch}
+        found: dict[str, Buffer] = {}
+        for nest in self.nests:
+            for buffer in nest.buffers():
+                if buffer.name not in own:
+                    found.setdefault(buffer.name, buffer)
+        return tuple(found.values())
+
+    def written(self) -> frozenset[str]:
+        """Names of the buffers outside of its scratch that it stores to."""
+        targets = {s.target.name for nest in self.nests for s in nest.stages}
+        return frozenset(b.name for b in self.buffers() if b.name in targets)
