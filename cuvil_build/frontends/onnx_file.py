@@ -400,7 +400,11 @@ def _take(tensor: TensorProto, name: str, source: SourceModel, folder: Path, lab
 
 def _check_typed(tensor: TensorProto, dtype: ir.DataType, count: int, what: str, label: str) -> None:
     fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-    held = sum(len(getattr(tensor, name)) for name in fields)
+    wanted = onnx.helper.tensor_dtype_to_field(dtype.value)
+    for name in fields:
+        if name != wanted and len(getattr(tensor, name)):
+            raise damaged(label, f"{what} of {dtype} has its elements in '{name}' instead of '{wanted}'")
+    held = len(getattr(tensor, wanted))
     per_element = 2 if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128) else 1
     expected = count * per_element if dtype.bitwidth >= 8 else math.ceil(count * dtype.bitwidth / 8)
     # Some writers pack sub-byte types one element an entry.

@@ -23,6 +23,8 @@ class _Signature:
     """Operands, from the first on."""
     most: int | None
     """Operands; None where any number is taken."""
+    may_lack: bool
+    """Whether some of any number may be absent."""
     attributes: frozenset[str] | None
     """None where any are taken."""
     needed: tuple[str, ...]
@@ -41,6 +43,7 @@ def _signature(infer: Infer) -> _Signature:
     return _Signature(
         tuple(p.name for p in takewhile(_is_required, positional)),
         None if open_count else len(positional),
+        all("None" in str(p.annotation) for p in parameters if p.kind == kinds.VAR_POSITIONAL),
         None if open_names else frozenset(names),
         tuple(needed),
     )
@@ -58,6 +61,8 @@ def check_call(infer: Infer, node: ir.Node, count: int, attributes: Mapping[str,
     for position, name in enumerate(signature.required):
         if position >= count or node.inputs[position] is None:
             raise InvalidModel(f"{node.op_type} lacks its operand {position}, '{name}'")
+    if most is None and not signature.may_lack and None in node.inputs[:count]:
+        raise InvalidModel(f"{node.op_type} lacks its operand {list(node.inputs).index(None)}")
     unknown = [] if names is None else sorted(set(attributes) - names)
     if unknown:
         raise UnsupportedAttribute(

@@ -118,6 +118,12 @@ def test_a_tensor_with_too_few_elements(tmp_path: Path) -> None:
     assert "tensor 'w' has 2 elements, its shape needs 4" in refused(saved(tmp_path, add(tensor)))
 
 
+def test_a_tensor_with_its_elements_in_the_field_of_another_dtype(tmp_path: Path) -> None:
+    tensor = TensorProto(name="w", data_type=FLOAT, dims=[2], int64_data=[1, 2])
+    text = refused(saved(tmp_path, add(tensor)))
+    assert "tensor 'w' of FLOAT has its elements in 'int64_data' instead of 'float_data'" in text
+
+
 def test_a_tensor_of_an_unknown_dtype(tmp_path: Path) -> None:
     tensor = TensorProto(name="w", data_type=99, dims=[4], raw_data=b"0" * 16)
     assert "unknown dtype 99" in refused(saved(tmp_path, add(tensor)))

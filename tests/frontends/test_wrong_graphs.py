@@ -324,6 +324,7 @@ def test_dims_without_a_name(tmp_path: Path) -> None:
         (node("Add", "x", "y", "n"), "has 1 operand, Add defines 2"),
         (node("Relu", "x x", "y", "n"), "has 2 operands, Relu defines 1"),
         (helper.make_node("Add", ["x", ""], ["y"], "n"), "lacks its operand 'B'"),
+        (helper.make_node("Max", ["x", ""], ["y"], "n"), "lacks its operand 1"),
         (node("Softmax", "x", "y", "n", axis=1.5), "attribute 'axis' is of type float, Softmax defines int"),
         (node("Cast", "x", "y", "n"), "lacks the attribute 'to'"),
         (helper.make_node("Relu", ["x"], [""], "n"), "has no output"),
