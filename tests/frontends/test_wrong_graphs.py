@@ -324,7 +324,6 @@ def test_dims_without_a_name(tmp_path: Path) -> None:
         (node("Add", "x", "y", "n"), "has 1 operand, Add defines 2"),
         (node("Relu", "x x", "y", "n"), "has 2 operands, Relu defines 1"),
         (helper.make_node("Add", ["x", ""], ["y"], "n"), "lacks its operand 'B'"),
-        (helper.make_node("Max", ["x", ""], ["y"], "n"), "lacks its operand 1"),
         (node("Softmax", "x", "y", "n", axis=1.5), "attribute 'axis' is of type float, Softmax defines int"),
         (node("Cast", "x", "y", "n"), "lacks the attribute 'to'"),
         (helper.make_node("Relu", ["x"], [""], "n"), "has no output"),
@@ -337,6 +336,11 @@ def test_a_node_that_breaks_the_definition_of_its_operator(
     with pytest.raises(InvalidModel) as caught:
         import_onnx(path)
     assert text in str(caught.value) and f"node 'n' ({wrong.op_type}, opset 17)" in str(caught.value)
+
+
+def test_a_hole_among_any_number_of_operands(tmp_path: Path) -> None:
+    wrong = helper.make_node("Max", ["x", "", "x"], ["y"], "n")
+    assert refused(saved(tmp_path, [wrong], [value("y")])) == "Max lacks its operand 1"
 
 
 def test_an_attribute_that_is_given_twice(tmp_path: Path) -> None:
