@@ -9,6 +9,8 @@ before doesn't matter.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from cuvil_build.cuir.int_expr import ZERO, IntExpr
@@ -31,14 +33,17 @@ def may_overwrite(region: LoweredRegion, operands: Sequence[Buffer], result: Buf
     writer = region.nests[touching[0]]
     if touching[0] not in reading:
         return True  # whoever reads has ended before the first write
-    return isinstance(writer, Nest) and _writes_what_it_reads(writer, names, result)
+    if not isinstance(writer, Nest):
+        return False
+    return _writes_what_it_reads(replace(writer, nodes=()), frozenset(names), result)
 
 
 def _names(nest: Nest | Routine | Any) -> set[str]:
     return {b.name for b in nest.buffers()}
 
 
-def _writes_what_it_reads(nest: Nest, names: set[str], result: Buffer) -> bool:
+@lru_cache(maxsize=4096)  # asked for every order that is tried, and layers of a model have equal nests
+def _writes_what_it_reads(nest: Nest, names: frozenset[str], result: Buffer) -> bool:
     """Whether every read of `names` is of the element that the point then writes, and written once."""
     writing = [n for n, stage in enumerate(nest.stages) if stage.target.name == result.name]
     if len(writing) != 1 or nest.sequential or nest.stages[writing[0]].kind != "store":

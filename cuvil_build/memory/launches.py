@@ -15,10 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cuvil_build.cuir.int_expr import IntExpr, product
-from cuvil_build.memory.blocks import aligned
-from cuvil_build.memory.bound import lower_bound
-from cuvil_build.memory.liveness import assign_storage
+from cuvil_build.memory.blocks import ALIGNMENT
+from cuvil_build.memory.liveness import Storage, assign_storage
+from cuvil_build.memory.sizes import size_points
 from cuvil_build.ops.lowered_graph import (
     MAX_JOINED,
     AliasItem,
@@ -33,75 +36,106 @@ from cuvil_build.ops.lowered_graph import (
 )
 
 CLOSE_BYTES = 256 * 1024
-"""Results that wait in the cache of one core, on every CPU that has more than one."""
+"""Results that wait in the cache of one core, on every CPU that has more than one; at the smallest sizes that
+are planned for: where sizes are large, barriers and what is read again cost little beside the work."""
 _TRIES = 8
 _REACH = 64
 """Launches that a region may move over: what is further away is seldom still in a cache."""
 
 
 def group_launches(graph: LoweredGraph) -> LoweredGraph:
-    """Joins regions of one body where that is legal, and memory stays what it is."""
-    before = _peak(graph)
-    spare = 0
+    """Joins regions of one body where that is legal, and memory stays what it is at every planned size."""
+    points = size_points(graph.dims)
+    storage = assign_storage(graph)
+    before = _peaks(graph, storage, points)
+    grouping = _Grouping(graph, points, {pair.result: pair.operand for pair in storage.in_place})
+    spare = np.zeros(len(points), np.int64)
     for _ in range(_TRIES):
-        found = _Grouping(graph, spare).graph_of_launches()
-        excess = _peak(found) - before
-        if excess <= 0:
+        found = grouping.with_launches(spare)
+        if found == graph:
+            break
+        excess = _peaks(found, assign_storage(found), points) - before
+        if np.all(excess <= 0):
             return found
-        spare += excess  # the model knows nothing of results in place of operands
+        spare += np.maximum(excess, 0)  # storage has ways that lives alone don't show
     return graph
 
 
-def _peak(graph: LoweredGraph) -> int:
-    """The most bytes of the arena alive at once, at the reference sizes."""
-    blocks, sizes = assign_storage(graph).blocks, graph.reference_sizes()
-    return lower_bound(blocks, {b.name: aligned(b.nbytes).evaluate(sizes) for b in blocks})
+def _peaks(graph: LoweredGraph, storage: Storage, points: Sequence[Mapping[str, int]]) -> NDArray[np.int64]:
+    """The most bytes of the arena alive at once, at each point."""
+    ends = max((block.last for block in storage.blocks), default=0) + 2
+    changes = np.zeros((ends, len(points)), np.int64)
+    for block in storage.blocks:
+        nbytes = _bytes_at(block.nbytes, points)
+        changes[block.first] += nbytes
+        changes[block.last + 1] -= nbytes
+    return np.asarray(changes.cumsum(axis=0).max(axis=0))
+
+
+def _bytes_at(nbytes: IntExpr, points: Sequence[Mapping[str, int]]) -> NDArray[np.int64]:
+    sizes = np.array([nbytes.evaluate(point) for point in points], np.int64)
+    return -(-sizes // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
 class _Grouping:
     graph: LoweredGraph
-    spare: int
-    """Bytes that must stay free below the peak of a body, where regions join."""
+    points: Sequence[Mapping[str, int]]
+    in_place: Mapping[str, str]
+    """By result: the operand that it is written over, in the order of the graph."""
+    sizes: dict[IntExpr, NDArray[np.int64]] = field(default_factory=dict)
 
-    def graph_of_launches(self) -> LoweredGraph:
-        return replace(self.graph, body=self.body(self.graph.body, {}, self.graph.body.outputs))
+    def with_launches(self, spare: NDArray[np.int64]) -> LoweredGraph:
+        """`spare`: bytes that must stay free below the peak of a body, where regions join."""
+        body = self.body(self.graph.body, spare, {}, self.graph.body.outputs)
+        return replace(self.graph, body=body)
 
-    def body(self, body: Body, overwritten: Mapping[str, str], outside: Sequence[str] = ()) -> Body:
+    def body(
+        self,
+        body: Body,
+        spare: NDArray[np.int64],
+        overwritten: Mapping[str, str],
+        outside: Sequence[str] = (),
+    ) -> Body:
         """`overwritten`: by output, the loop state that may be written in its place; `outside`: values that
         are not in the arena."""
-        items = tuple(self.inner(item) for item in body.items)
-        body = replace(body, items=items)
+        body = replace(body, items=tuple(self.inner(item, spare) for item in body.items))
         alone = self.slots(body, overwritten, outside, None)
-        most = max(alone.live, default=0) - self.spare
+        if not alone.live:
+            return body
+        most = np.max(alone.live, axis=0) - spare
         return replace(body, items=self.slots(body, overwritten, outside, most).items())
 
-    def inner(self, item: Item) -> Item:
+    def inner(self, item: Item, spare: NDArray[np.int64]) -> Item:
         if isinstance(item, BranchItem):
-            return replace(
-                item, then_body=self.body(item.then_body, {}), else_body=self.body(item.else_body, {})
-            )
+            then_body, else_body = (self.body(side, spare, {}) for side in (item.then_body, item.else_body))
+            return replace(item, then_body=then_body, else_body=else_body)
         if isinstance(item, LoopItem):
-            states = zip(item.body.outputs[1:], item.states)
-            return replace(item, body=self.body(item.body, {output: s.formal for output, s in states}))
+            states = {output: s.formal for output, s in zip(item.body.outputs[1:], item.states)}
+            return replace(item, body=self.body(item.body, spare, states))
         return item
 
     def slots(
-        self, body: Body, overwritten: Mapping[str, str], outside: Sequence[str], most: int | None
+        self,
+        body: Body,
+        overwritten: Mapping[str, str],
+        outside: Sequence[str],
+        most: NDArray[np.int64] | None,
     ) -> _Slots:
-        roots = _roots(body)
+        aliases = _roots(body, {})
+        readers = _readers(body, aliases)
+        # where others read the operand too, they could not run at once with what is written over it
+        alone = {r: o for r, o in self.in_place.items() if readers.get(aliases.get(o, o)) == 1}
+        roots = _roots(body, alone)
         uses = [frozenset(roots.get(n, n) for n in _reads(item)) for item in body.items]
-        slots = _Slots(roots, most)
-        for read in (*uses, frozenset(roots.get(n, n) for n in body.outputs)):
-            for name in read:
-                slots.readers[name] = slots.readers.get(name, 0) + 1
+        slots = _Slots(len(self.points), most, _readers(body, roots))
         free = {roots.get(n, n) for n in outside}
         states = {roots.get(output, output): formal for output, formal in overwritten.items()}
         for item, read in zip(body.items, uses):
             if isinstance(item, AliasItem) and not item.guards:
-                slots.alias(item)
+                slots.alias(item, aliases.get(item.source, item.source))
                 continue
-            made = {n: 0 if n in free else self.nbytes(n) for n in _writes(item)}
+            made = {roots.get(n, n): self.nbytes(n) * (roots.get(n, n) not in free) for n in _writes(item)}
             written = {states[n] for n in made if n in states}
             slots.place(item, read, made, frozenset(written), self.inner_bytes(item), self.may_join(item))
         return slots
@@ -111,57 +145,63 @@ class _Grouping:
         return (
             isinstance(item, RegionItem)
             and len(item.region.nests) == 1
-            and all(self.limit(n) is not None for n in item.results)
+            and all(self.graph.size_limit(self.graph.values[n].nbytes) is not None for n in item.results)
         )
 
-    def limit(self, name: str) -> IntExpr | None:
-        return self.graph.size_limit(self.graph.values[name].nbytes)
+    def nbytes(self, name: str) -> NDArray[np.int64]:
+        return self.bytes_of(self.graph.values[name].nbytes)
 
-    def nbytes(self, name: str) -> int:
-        limit = self.limit(name)
-        return 0 if limit is None else aligned(limit).evaluate(self.graph.reference_sizes())
+    def bytes_of(self, nbytes: IntExpr) -> NDArray[np.int64]:
+        """At each point; nothing for what is not in the arena."""
+        if nbytes not in self.sizes:
+            limit = self.graph.size_limit(nbytes)
+            self.sizes[nbytes] = _bytes_at(IntExpr.of(0) if limit is None else limit, self.points)
+        return self.sizes[nbytes]
 
-    def inner_bytes(self, item: Item) -> int:
-        if not isinstance(item, RegionItem):
-            return 0
-        sizes = [self.graph.size_limit(b.dtype.bytes_of(product(b.shape))) for b in item.region.inner]
-        known = self.graph.reference_sizes()
-        return sum(aligned(size).evaluate(known) for size in sizes if size is not None)
+    def inner_bytes(self, item: Item) -> NDArray[np.int64]:
+        inner = item.region.inner if isinstance(item, RegionItem) else ()
+        none = np.zeros(len(self.points), np.int64)
+        return sum((self.bytes_of(b.dtype.bytes_of(product(b.shape))) for b in inner), none)
 
 
 @dataclass(slots=True)
 class _Slots:
     """What runs one after the other, filled in the order of a body."""
 
-    roots: Mapping[str, str]
-    most: int | None
+    points: int
+    """Sizes for which bytes are counted."""
+    most: NDArray[np.int64] | None
     """Bytes that may be alive at once where regions join; None: nothing joins."""
-    readers: dict[str, int] = field(default_factory=dict)
+    readers: dict[str, int]
     """How many that are not placed yet read a value."""
     held: list[list[Item]] = field(default_factory=list)
     joinable: list[bool] = field(default_factory=list)
-    live: list[int] = field(default_factory=list)
+    live: list[NDArray[np.int64]] = field(default_factory=list)
     """Bytes alive in each slot, as far as all that is placed tells."""
     aliases: dict[int, list[AliasItem]] = field(default_factory=dict)
     """By the slot after which they stand."""
     floor: int = 0
     """The first slot that what comes next may join."""
+    defined: dict[str, int] = field(default_factory=dict)
+    """By value: the slot of what writes it first. The following ones go by memory."""
     first_written: dict[str, int] = field(default_factory=dict)
     last_written: dict[str, int] = field(default_factory=dict)
     last_read: dict[str, int] = field(default_factory=dict)
-    nbytes: dict[str, int] = field(default_factory=dict)
+    nbytes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    open_bytes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """Of what is written and has readers that are not placed yet."""
 
-    def alias(self, item: AliasItem) -> None:
-        root = self.roots.get(item.source, item.source)
-        self.aliases.setdefault(self.first_written.get(root, -1), []).append(item)
+    def alias(self, item: AliasItem, value: str) -> None:
+        """As soon as the value is there, since whatever reads it may have moved."""
+        self.aliases.setdefault(self.defined.get(value, -1), []).append(item)
 
     def place(
         self,
         item: Item,
         reads: frozenset[str],
-        writes: Mapping[str, int],
+        writes: Mapping[str, NDArray[np.int64]],
         overwrites: frozenset[str],
-        inner: int,
+        inner: NDArray[np.int64],
         may_join: bool,
     ) -> None:
         """`writes`: values with their bytes; `overwrites`: what nobody may read any more."""
@@ -174,6 +214,8 @@ class _Slots:
         if slot is None:
             slot = self.open(may_join)
         self.held[slot].append(item)
+        for name in _writes(item):
+            self.defined.setdefault(name, slot)
         self.live[slot:] = self.live_from(slot, new, dying, inner)
         for name in reads:
             self.readers[name] -= 1
@@ -182,6 +224,10 @@ class _Slots:
             self.first_written.setdefault(name, slot)
             self.last_written[name] = max(self.last_written.get(name, -1), slot)
         self.nbytes |= new
+        for name in (*reads, *new):
+            self.open_bytes.pop(name, None)
+            if self.readers.get(name) and name in self.nbytes:
+                self.open_bytes[name] = self.nbytes[name]
         if not isinstance(item, RegionItem):
             self.floor = len(self.held)
         elif item.guards:
@@ -189,8 +235,7 @@ class _Slots:
 
     def open(self, joinable: bool) -> int:
         """A slot of its own: what is written and still read is alive there."""
-        alive = (n for n in self.nbytes if self.readers.get(n))
-        self.live.append(sum(self.nbytes[n] for n in alive))
+        self.live.append(sum(self.open_bytes.values(), np.zeros(self.points, np.int64)))
         self.held.append([])
         self.joinable.append(joinable)
         return len(self.held) - 1
@@ -203,25 +248,37 @@ class _Slots:
         after += [self.first_written.get(n, 0) for n in writes]
         return max(self.floor, len(self.held) - _REACH, *after)
 
-    def fits(self, slot: int, new: Mapping[str, int], dying: Sequence[str], inner: int) -> bool:
+    def fits(
+        self,
+        slot: int,
+        new: Mapping[str, NDArray[np.int64]],
+        dying: Sequence[str],
+        inner: NDArray[np.int64],
+    ) -> bool:
         assert self.most is not None
         if not self.joinable[slot] or len(self.held[slot]) >= MAX_JOINED:
             return False
-        if slot < len(self.held) - 1 and sum(new.values()) > CLOSE_BYTES:
+        if slot < len(self.held) - 1 and new and np.min(sum(new.values())) > CLOSE_BYTES:
             return False
-        return max(self.live_from(slot, new, dying, inner)) <= self.most
+        return all(np.all(live <= self.most) for live in self.live_from(slot, new, dying, inner))
 
-    def live_from(self, slot: int, new: Mapping[str, int], dying: Sequence[str], inner: int) -> list[int]:
+    def live_from(
+        self,
+        slot: int,
+        new: Mapping[str, NDArray[np.int64]],
+        dying: Sequence[str],
+        inner: NDArray[np.int64],
+    ) -> list[NDArray[np.int64]]:
         """The bytes alive in this slot and each later one, with an item in this one: its new values live from
         there on, what it reads as the last one until there."""
         live = self.live[slot:]
-        live[0] += inner
+        live[0] = live[0] + inner
         for name, size in new.items():
             for number in range(len(live) if self.readers.get(name) else 1):
-                live[number] += size
+                live[number] = live[number] + size
         for name in dying:
             for number in range(max(self.last_read.get(name, -1) - slot, 0) + 1, len(live)):
-                live[number] -= self.nbytes[name]
+                live[number] = live[number] - self.nbytes[name]
         return live
 
     def items(self) -> tuple[Item, ...]:
@@ -233,14 +290,28 @@ class _Slots:
         return tuple(found)
 
 
-def _roots(body: Body) -> dict[str, str]:
-    """Of every alias, those of inner bodies included, the value whose memory it is."""
+def _roots(body: Body, in_place: Mapping[str, str]) -> dict[str, str]:
+    """Of every alias and every result written over an operand, those of inner bodies included, the value
+    whose memory it is."""
     found: dict[str, str] = {}
     for item in _all_items(body):
         if isinstance(item, AliasItem):
             found[item.result] = found.get(item.source, item.source)
+        elif isinstance(item, (RegionItem, LaunchItem)):
+            for name in _writes(item):
+                if name in in_place:
+                    found[name] = found.get(in_place[name], in_place[name])
         elif isinstance(item, LoopItem):
             found |= {s.result: s.formal for s in item.states}
+    return found
+
+
+def _readers(body: Body, roots: Mapping[str, str]) -> dict[str, int]:
+    """How many items read the memory of a value; what comes after the body counts as one."""
+    found: dict[str, int] = {}
+    for names in (*map(_reads, body.items), body.outputs):
+        for name in {roots.get(n, n) for n in names}:
+            found[name] = found.get(name, 0) + 1
     return found
 
 
