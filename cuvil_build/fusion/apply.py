@@ -164,6 +164,8 @@ def finish(scope: Scope, new: Sequence[ir.Node], old: Sequence[ir.Node]) -> None
     assert graph is not None
     constants = [v for node in old for v in node.inputs if v is not None and v.is_initializer()]
     graph.remove(old, safe=True)
+    for node in old:
+        scope.drop(node)
     for value in dict.fromkeys(constants):
         owner = value.graph
         if isinstance(owner, ir.Graph) and not is_read(value) and not value.is_graph_input():

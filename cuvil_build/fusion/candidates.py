@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -12,9 +12,9 @@ from cuvil_build.errors import Internal
 from cuvil_build.fusion.expression import NotKnown
 from cuvil_build.fusion.gain import Cost, Costs
 from cuvil_build.fusion.grow import NO_LIMITS, Limits, grow
-from cuvil_build.fusion.match import Match, find_matches, obstacle
+from cuvil_build.fusion.match import Match, find_matches, obstacle, product_of
 from cuvil_build.fusion.overrides import Override, Overrides, Pin
-from cuvil_build.fusion.pattern import ANCHOR, RESULT, Chain, GraphPattern, OpName, Pattern
+from cuvil_build.fusion.pattern import ANCHOR, RESULT, Chain, GraphPattern, OpName, Pattern, PatternNode
 from cuvil_build.fusion.replace import Refused, Replacer
 from cuvil_build.fusion.rule import GRANULARITIES, Rule
 from cuvil_build.fusion.scope import Scope
@@ -68,13 +68,27 @@ class Candidate:
         return self.found.nodes
 
 
+Ops = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One pattern of one rule."""
+
+    rule: Rule
+    number: int
+    above: tuple[Ops, ...] = ()
+    """For each operand of the root that must be computed, what may compute it: a quick test."""
+    is_product: bool = False
+
+
 @dataclass(slots=True)
 class Index:
     """Patterns by the operators and kinds that their root may be."""
 
-    by_op: dict[OpName, list[tuple[Rule, int]]] = field(default_factory=dict)
-    by_kind: dict[str, list[tuple[Rule, int]]] = field(default_factory=dict)
-    everywhere: list[tuple[Rule, int]] = field(default_factory=list)
+    by_op: dict[tuple[str, str], list[Entry]] = field(default_factory=dict)
+    by_kind: dict[str, list[Entry]] = field(default_factory=dict)
+    everywhere: list[Entry] = field(default_factory=list)
 
     @staticmethod
     def of(rules: Iterable[Rule]) -> Index:
@@ -85,28 +99,60 @@ class Index:
         return index
 
     def _add(self, rule: Rule, number: int, pattern: Pattern) -> None:
-        entry = (rule, number)
         if isinstance(pattern, Chain):
-            ops, kinds, anywhere = pattern.anchor.ops, pattern.anchor.kinds, False
-        else:
-            root = pattern.nodes[pattern.output]
-            ops = (*root.ops, OpName("Div")) if root.is_product else root.ops
-            kinds, anywhere = (), root.is_optional
-        if anywhere:
-            self.everywhere.append(entry)
+            entry = Entry(rule, number)
+            for op in dict.fromkeys(pattern.anchor.ops):
+                self.by_op.setdefault((op.domain, op.name), []).append(entry)
+            for kind in dict.fromkeys(pattern.anchor.kinds):
+                self.by_kind.setdefault(kind, []).append(entry)
             return
+        root = pattern.nodes[pattern.output]
+        if root.is_optional:
+            self.everywhere.append(Entry(rule, number))
+            return
+        above = () if root.is_run else tuple(_above(pattern, root))
+        ops = (*root.ops, OpName("Div")) if root.is_product else root.ops
         for op in dict.fromkeys(ops):
-            self.by_op.setdefault(op, []).append(entry)
-        for kind in dict.fromkeys(kinds):
-            self.by_kind.setdefault(kind, []).append(entry)
+            entry = Entry(rule, number, above, root.is_product)
+            self.by_op.setdefault((op.domain, op.name), []).append(entry)
 
     def at(self, scope: Scope, node: ir.Node) -> list[tuple[Rule, int]]:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        found = [*self.by_op.get(OpName(node.op_type, domain), ()), *self.everywhere]
+        found = [*self.by_op.get(_op(node), ()), *self.everywhere]
         if self.by_kind:
             more = self.by_kind.get(scope.kind(node), ())
             found += [entry for entry in more if entry not in found]
-        return found
+        if not found:
+            return []
+        direct = _makers(node.inputs)
+        factors: Ops | None = None
+        rows = []
+        for entry in found:
+            makers = direct
+            if entry.is_product:
+                if factors is None:
+                    product = product_of(scope, node)
+                    factors = frozenset() if product is None else _makers(product.leaves)
+                makers = factors
+            if all(not makers.isdisjoint(ops) for ops in entry.above):
+                rows.append((entry.rule, entry.number))
+        return rows
+
+
+def _above(pattern: GraphPattern, root: PatternNode) -> Iterator[Ops]:
+    for operand in root.operands[: root.required]:
+        asked = pattern.nodes.get(operand) if isinstance(operand, str) else None
+        if asked is not None and not asked.is_optional:
+            more = {("", "Div")} if asked.is_product else set()
+            yield frozenset({(op.domain, op.name) for op in asked.ops} | more)
+
+
+def _makers(values: Iterable[ir.Value | None]) -> Ops:
+    makers = (value.producer() for value in values if value is not None)
+    return frozenset(_op(maker) for maker in makers if maker is not None)
+
+
+def _op(node: ir.Node) -> tuple[str, str]:
+    return "" if node.domain == "ai.onnx" else node.domain, node.op_type
 
 
 @dataclass(slots=True)
@@ -255,4 +301,6 @@ class Finder:
         draft = self.replacer.draft(Match(found.values, found.nodes), pattern, replacement)
         saved = apart - self.costs.apart(node for _, node in draft.nodes)
         self.replacer.discard(draft)
+        for _, node in draft.nodes:
+            self.costs.forget(node)
         return saved

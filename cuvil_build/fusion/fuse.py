@@ -50,21 +50,19 @@ def fuse_graph(
     bits = {name: 1 << i for i, name in enumerate(sorted(r.name for r in rules))}
     journal = Journal(bits, calibration or {})
     namer = Namer(model)
-    finder = _finder(model, namer, overrides, {})
+    scope = Scope.of(model, infer_model(model, annotate=False))
+    finder = _finder(scope, namer, overrides)
     regions = [rule for rule in rules if rule.stage == "fuse"]
     rewrites = Rewrites(finder, journal, [rule for rule in rules if rule.stage == "fold"])
     rewrites.reserved = _reserved(finder, regions)
     rewrites.run()
-    if rewrites.changed:
-        finder = _finder(model, namer, overrides, finder.scope.sources)
-    Regions(finder, journal, regions).run(namer)
+    Regions(_finder(scope.again(), namer, overrides), journal, regions).run(namer)
     journal.raise_blocked()
     return FusionResult(model, infer_model(model), journal.decisions(), tuple(journal.used))
 
 
-def _finder(model: ir.Model, namer: Namer, overrides: Overrides, sources: dict[ir.Node, int]) -> Finder:
-    scope = Scope.of(model, infer_model(model, annotate=False), sources)
-    return Finder(scope, Costs.of(scope, read_dims(model)), overrides, Replacer(scope, namer))
+def _finder(scope: Scope, namer: Namer, overrides: Overrides) -> Finder:
+    return Finder(scope, Costs.of(scope, read_dims(scope.model)), overrides, Replacer(scope, namer))
 
 
 def _reserved(finder: Finder, rules: Sequence[Rule]) -> frozenset[ir.Node]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from cuvil_build.cuir.dims import FreeDim
-from cuvil_build.cuir.int_expr import IntExpr, product
+from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.fusion.scope import Scope, is_alias, is_read
 
 ASSUMED_SIZE = 128
@@ -84,6 +84,7 @@ class Costs:
     scope: Scope
     sizes: Mapping[str, int]
     _counts: dict[ir.Value, int] = field(default_factory=dict)
+    _costs: dict[ir.Node, Cost] = field(default_factory=dict)
 
     @staticmethod
     def of(scope: Scope, dims: Mapping[str, FreeDim]) -> Costs:
@@ -115,6 +116,12 @@ class Costs:
             if times > 1 and maker is not None:
                 flops += (times - 1) * self._upstream_flops(maker, inside)
         return Cost(sum(read.values()) + stored + self.nbytes(result), flops, launches)
+
+    def forget(self, node: ir.Node) -> None:
+        """A node that was drafted only."""
+        self._costs.pop(node, None)
+        for value in node.outputs:
+            self._counts.pop(value, None)
 
     def nbytes(self, value: ir.Value) -> int:
         known = self.scope.inference.known.get(value)
@@ -161,6 +168,12 @@ class Costs:
         return total
 
     def _node(self, node: ir.Node) -> Cost:
+        found = self._costs.get(node)
+        if found is None:
+            found = self._costs[node] = self._computed_alone(node)
+        return found
+
+    def _computed_alone(self, node: ir.Node) -> Cost:
         if is_alias(node):
             return Cost()
         read = sum(self._read_bytes(node, v) for v in dict.fromkeys(self.scope.data_operands(node)))
@@ -197,10 +210,11 @@ class Costs:
         return count
 
     def _evaluated(self, dims: Iterable[IntExpr]) -> int:
-        expr = product(dims)
-        if expr.is_static:
-            return expr.value
-        return expr.evaluate({name: self.sizes.get(name, ASSUMED_SIZE) for name in expr.symbols()})
+        """Their product at usual sizes."""
+        return math.prod(dim.value if dim.is_static else self._evaluated_dim(dim) for dim in dims)
+
+    def _evaluated_dim(self, dim: IntExpr) -> int:
+        return dim.evaluate({name: self.sizes.get(name, ASSUMED_SIZE) for name in dim.symbols()})
 
 
 def _usual_size(dim: FreeDim) -> int:

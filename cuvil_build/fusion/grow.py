@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from cuvil_build.cuir.int_expr import product
+from cuvil_build.cuir.int_expr import ONE, product
 from cuvil_build.fusion.match import is_one_of
 from cuvil_build.fusion.pattern import Chain, ChainElement
 from cuvil_build.fusion.scope import Scope, is_alias
@@ -147,17 +147,29 @@ def _shape_obstacle(scope: Scope, node: ir.Node, source: ir.Value, open_values: 
         if node.inputs[0] not in open_values:
             return f"value '{source.name}' decides the shape of '{node.outputs[0].name}'"
         return _view_obstacle(node, before, after)
-    if scope.kind(node) == "map" and before.shape != after.shape:
+    if scope.kind(node) == "map" and _spreads(before, after):
         return f"node '{node.name}' spreads '{source.name}' over a larger shape"
     return ""
 
 
+def _spreads(before: Known, after: Known) -> bool:
+    """Dims that are not the number 1 agree with the result's: inference has seen to it, by a guard if need be."""
+    padded = [ONE] * (after.rank - before.rank) + list(before.shape)
+    return any(old == ONE and new != ONE for old, new in zip(padded, after.shape))
+
+
 def _view_obstacle(node: ir.Node, before: Known, after: Known) -> str:
-    if product(before.shape) != product(after.shape):
+    if not _has_same_count(before, after):
         return f"node '{node.name}' does not keep all elements"
     if is_alias(node) and not is_affine_reshape(before.shape, after.shape):
         return f"node '{node.name}' mixes dims in a way that is not affine"
     return ""
+
+
+def _has_same_count(before: Known, after: Known) -> bool:
+    left, right = before.shape, after.shape
+    same = len(left) == len(right) and all(left.count(dim) == right.count(dim) for dim in left)
+    return same or product(left) == product(right)
 
 
 # Towards operands ----------------------------------------------------------------------------------------
@@ -220,6 +232,8 @@ def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> 
     if scope.kind(node) == "view":
         source = node.inputs[0]
         assert source is not None
+        if node.op_type == "Expand" and scope.kind(region.anchor) == "contraction":
+            return ""  # a product reads what is spread where it lies, as heads share keys
         return _view_obstacle(node, scope.known(source), known)
     if known.shape != wanted.shape:
         return f"node '{node.name}' would be computed more than once for each of its elements"

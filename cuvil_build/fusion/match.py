@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,13 +15,12 @@ import onnx_ir as ir
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.fusion.expression import NotKnown
 from cuvil_build.fusion.facts import constant_number
-from cuvil_build.fusion.pattern import ANY_VALUE, GraphPattern, Operand, OpName, PatternNode
-from cuvil_build.fusion.scope import Scope, is_read
+from cuvil_build.fusion.pattern import ANY_VALUE, LONGEST_RUN, GraphPattern, Operand, OpName, PatternNode
+from cuvil_build.fusion.scope import Product, Scope, is_read
 from cuvil_build.ops.infer import attributes_of
 
+MUL, DIV = (OpName("Mul"),), (OpName("Div"),)
 COMMUTATIVE = frozenset("Add And Equal Max Mean Min Mul Or Sum Xor".split())
-LONGEST_RUN = 16
-"""Nodes that one `(A|B)*(x)` may stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +31,15 @@ class Match:
     nodes: tuple[ir.Node, ...]
 
     def bind(self, name: str, value: ir.Value) -> Match:
-        return replace(self, values={**self.values, name: value})
+        return Match({**self.values, name: value}, self.nodes)
 
     def cover(self, nodes: Sequence[ir.Node]) -> Match:
-        return replace(self, nodes=tuple(dict.fromkeys((*self.nodes, *nodes))))
+        return Match(self.values, tuple(dict.fromkeys((*self.nodes, *nodes))))
 
 
 def find_matches(scope: Scope, pattern: GraphPattern, tolerance: float, root: ir.Node) -> Iterator[Match]:
     """All ways in which the pattern's output is what `root` makes."""
     yield from _Matcher(scope, pattern, tolerance).value(pattern.output, root.outputs[0], Match({}, ()))
-
-
-def can_be_root(pattern: GraphPattern, node: ir.Node) -> bool:
-    """A quick test before matching."""
-    wanted = pattern.nodes[pattern.output]
-    if wanted.is_optional:
-        return True
-    return is_one_of(node, wanted.ops) or (wanted.is_product and is_one_of(node, (OpName("Div"),)))
 
 
 def obstacle(scope: Scope, match: Match, result: ir.Value) -> str:
@@ -166,6 +157,8 @@ class _Matcher:
                 yield from self._operand(wanted.operands[0], source, start.cover(nodes))
 
     def _has_attributes(self, wanted: PatternNode, node: ir.Node, match: Match) -> bool:
+        if not wanted.attributes:
+            return True
         have = attributes_of(node)
         for name, expression in wanted.attributes.items():
             try:
@@ -186,14 +179,14 @@ class _Matcher:
 
     def _product(self, wanted: PatternNode, value: ir.Value, match: Match) -> Iterator[Match]:
         node = value.producer()
-        if node is None or not self._is_factor(node):
+        product = None if node is None else product_of(self.scope, node)
+        if product is None:
             return
-        leaves, factor, nodes = self._flatten(node)
         names = [o for o in wanted.operands if isinstance(o, str)]
         number = math.prod(o for o in wanted.operands if not isinstance(o, str))
-        if len(leaves) != len(names) or not self._is_close(factor, number):
-            return
-        yield from self._leaves(names, leaves, match.bind(wanted.result, value).cover(nodes))
+        if len(product.leaves) == len(names) and self._is_close(product.factor, number):
+            start = match.bind(wanted.result, value).cover(product.nodes)
+            yield from self._leaves(names, product.leaves, start)
 
     def _leaves(self, names: Sequence[str], leaves: Sequence[ir.Value], match: Match) -> Iterator[Match]:
         if not names:
@@ -204,36 +197,42 @@ class _Matcher:
             for found in self.value(names[0], leaf, match):
                 yield from self._leaves(names[1:], rest, found)
 
-    def _is_factor(self, node: ir.Node) -> bool:
-        if is_one_of(node, (OpName("Mul"),)):
-            return True
-        return is_one_of(node, (OpName("Div"),)) and self._divisor(node) is not None
 
-    def _divisor(self, node: ir.Node) -> float | None:
-        divisor = node.inputs[1]
-        number = None if divisor is None else constant_number(self.scope.inference.known.get(divisor))
-        return number or None
+def product_of(scope: Scope, node: ir.Node) -> Product | None:
+    """The tree of multiplications that ends at the node."""
+    if node not in scope.products:
+        is_factor = is_one_of(node, MUL) or (is_one_of(node, DIV) and _divisor(scope, node) is not None)
+        scope.products[node] = _flattened(scope, node) if is_factor else None
+    return scope.products[node]
 
-    def _flatten(self, node: ir.Node) -> tuple[list[ir.Value], float, list[ir.Node]]:
-        """Factors that are no numbers, the product of those that are, and the nodes of the tree."""
-        leaves: list[ir.Value] = []
-        nodes = [node]
-        factor = 1.0
-        operands = [v for v in node.inputs if v is not None]
-        if node.op_type == "Div":
-            factor /= self._divisor(node) or 1.0
-            operands = operands[:1]
-        for operand in operands:
-            number = constant_number(self.scope.inference.known.get(operand))
-            inner = operand.producer()
-            if number is not None:
-                factor *= number
-            elif inner is not None and self._is_factor(inner) and _is_read_once(operand):
-                more, by, below = self._flatten(inner)
-                leaves, factor, nodes = leaves + more, factor * by, nodes + below
-            else:
-                leaves.append(operand)
-        return leaves, factor, nodes
+
+def _divisor(scope: Scope, node: ir.Node) -> float | None:
+    divisor = node.inputs[1]
+    number = None if divisor is None else constant_number(scope.inference.known.get(divisor))
+    return number or None
+
+
+def _flattened(scope: Scope, node: ir.Node) -> Product:
+    leaves: list[ir.Value] = []
+    nodes = [node]
+    factor = 1.0
+    operands = [v for v in node.inputs if v is not None]
+    if node.op_type == "Div":
+        factor /= _divisor(scope, node) or 1.0
+        operands = operands[:1]
+    for operand in operands:
+        number = constant_number(scope.inference.known.get(operand))
+        maker = operand.producer()
+        inner = None if number is not None or maker is None else product_of(scope, maker)
+        if number is not None:
+            factor *= number
+        elif inner is not None and _is_read_once(operand):
+            leaves += inner.leaves
+            factor *= inner.factor
+            nodes += inner.nodes
+        else:
+            leaves.append(operand)
+    return Product(tuple(leaves), factor, tuple(nodes))
 
 
 def _given(node: ir.Node) -> list[ir.Value | None]:
@@ -249,8 +248,11 @@ def _is_read_once(value: ir.Value) -> bool:
 
 
 def is_one_of(node: ir.Node, ops: Sequence[OpName]) -> bool:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    return any(op.name == node.op_type and op.domain == domain for op in ops)
+    name = node.op_type
+    for op in ops:
+        if op.name == name and op.domain == ("" if node.domain == "ai.onnx" else node.domain):
+            return True
+    return False
 
 
 @cache

@@ -10,7 +10,7 @@ A product of more than two operands, or with a number, stands for any tree of Mu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 from cuvil_build.errors import nearest
@@ -21,6 +21,8 @@ from cuvil_build.kernel.nest import ANCHORS
 KINDS = (*ANCHORS, "view")
 REPEATS = ("?", "*", "+")
 ANY_VALUE = "_"
+LONGEST_RUN = 16
+"""Nodes that one `(A|B)*(x)` may stand for."""
 ANCHOR, RESULT = "anchor", "result"
 """What constraints call the anchor's result and the region's result, where the pattern is a chain."""
 
@@ -87,6 +89,14 @@ class PatternNode:
     """Operands that can't be missing."""
     repeats_last: bool = False
     """Whether further operands are like the last one."""
+    is_product: bool = field(init=False)
+    """Whether it stands for a whole tree of multiplications."""
+
+    def __post_init__(self) -> None:
+        plain = [op.name for op in self.ops] == ["Mul"] and not self.repeats_last
+        whole = plain and self.required == len(self.operands)
+        factors = len(self.operands) > 2 or any(not isinstance(o, str) for o in self.operands)
+        object.__setattr__(self, "is_product", whole and factors)
 
     @property
     def is_optional(self) -> bool:
@@ -97,13 +107,6 @@ class PatternNode:
     def is_run(self) -> bool:
         return self.repeat in ("*", "+")
 
-    @property
-    def is_product(self) -> bool:
-        """Whether it stands for a whole tree of multiplications."""
-        if [op.name for op in self.ops] != ["Mul"] or self.repeats_last or self.required < len(self.operands):
-            return False
-        return len(self.operands) > 2 or any(not isinstance(o, str) for o in self.operands)
-
 
 @dataclass(frozen=True, slots=True)
 class GraphPattern:
@@ -111,6 +114,17 @@ class GraphPattern:
     output: str
     nodes: Mapping[str, PatternNode]
     """By result, in the order of the text."""
+
+    @property
+    def height(self) -> int:
+        """About as many nodes lie on the longest path through a match."""
+        heights: dict[str, int] = {}
+        for _ in self.nodes:  # the text may name a node before it defines it
+            for name, node in self.nodes.items():
+                own = LONGEST_RUN if node.is_run else len(node.operands) + 1 if node.is_product else 1
+                inner = [heights.get(o, 0) for o in node.operands if isinstance(o, str)]
+                heights[name] = own + max(inner, default=0)
+        return max(heights.values())
 
     def names(self) -> tuple[str, ...]:
         """Those that were given, as nodes within operands have none."""

@@ -63,19 +63,25 @@ class Replacer:
         """Raises Refused where the replacement would be another value, or nothing computes it."""
         result = match.values[pattern.output]
         draft = Draft(result, result, [], [])
-        bounds = set(self.scope.inference.bounds)
+        inference = self.scope.inference
+        bounds, read = set(inference.bounds), set(inference.read)
         try:
             self._fill(draft, match, replacement)
             self._check(draft)
-        except (CuvilError, NotKnown) as error:
-            self.discard(draft, bounds)
+            if len(inference.read) > len(read):
+                raise Refused("the replacement has shapes that data decides")
+        except (CuvilError, NotKnown, Refused) as error:
+            self.discard(draft)
+            for name in set(inference.bounds) - bounds:
+                del inference.bounds[name]
+            for value in set(inference.read) - read:
+                del inference.read[value]
+            if isinstance(error, Refused):
+                raise
             raise Refused(f"the replacement is not valid: {error.message}") from error
-        except Refused:
-            self.discard(draft, bounds)
-            raise
         return draft
 
-    def discard(self, draft: Draft, bounds: set[str] | None = None) -> None:
+    def discard(self, draft: Draft) -> None:
         inference = self.scope.inference
         for _, node in reversed(draft.nodes):
             for index in range(len(node.inputs)):
@@ -88,8 +94,6 @@ class Replacer:
             inference.defined.pop(node, None)
         for value in draft.constants:
             inference.known.pop(value, None)
-        for name in set() if bounds is None else set(inference.bounds) - bounds:
-            del inference.bounds[name]
 
     def commit(self, draft: Draft, match: Match) -> list[ir.Node]:
         """The new nodes stand for the covered ones."""
@@ -193,7 +197,7 @@ class Replacer:
             waiting += [v for v in node.inputs if v is not None]
             add_guards(keeper, read_guards(node))
             node.graph.remove(node, safe=True)
-            self.scope.needed.discard(node)
+            self.scope.drop(node)
 
 
 def _attribute(name: str, value: Any) -> ir.Attr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -29,8 +29,10 @@ class Rewrites:
     rules: Sequence[Rule]
     reserved: frozenset[ir.Node] = frozenset()
     """Nodes that a pin keeps for a region."""
-    changed: bool = False
     _index: Index = field(init=False)
+    _heights: dict[tuple[str, int], int] = field(init=False)
+    _touched: list[ir.Node] = field(default_factory=list)
+    """New nodes, and those that make what the old ones read."""
     _replaced: set[ir.Value] = field(default_factory=set)
     _places: dict[str, list[str]] = field(default_factory=dict)
     """By name of a result: the rules that rewrote it without making the graph smaller."""
@@ -39,12 +41,20 @@ class Rewrites:
 
     def __post_init__(self) -> None:
         self._index = Index.of(self.rules)
+        self._heights = {
+            (rule.name, number): pattern.height
+            for rule in self.rules
+            for number, pattern in enumerate(rule.patterns)
+            if isinstance(pattern, GraphPattern)
+        }
         self._size = len(self.finder.scope.needed) + MOST_AT_ONE_PLACE
 
     def run(self) -> None:
         self._pins()
-        while self._round():
-            self.changed = True
+        roots = dict.fromkeys(self.finder.scope.nodes(), 0)
+        while roots:
+            self._round(roots)
+            roots = self._affected()
 
     def _pins(self) -> None:
         by_name = {rule.name: rule for rule in self.rules}
@@ -55,15 +65,17 @@ class Rewrites:
             candidate = self.finder.pinned(by_name[pin.rule], pin, nodes) if nodes else None
             if candidate is not None:
                 self._apply(candidate)
-                self.changed = True
 
-    def _round(self) -> bool:
-        """Looks at every node once; what a rewrite leaves is looked at in the next round."""
+    def _round(self, roots: Mapping[ir.Node, int]) -> None:
+        """Looks at nodes once; what a rewrite leaves is looked at in the next round. `roots` tell how far
+        above them anything has changed."""
         limits = Limits(self.reserved) if self.reserved else NO_LIMITS
         heap: list[tuple[Key, Candidate]] = []
         claims: dict[ir.Node, dict[str, None]] = {}
-        for root in self.finder.scope.nodes():
+        for root, distance in roots.items():
             for rule, number in self._index.at(self.finder.scope, root):
+                if distance > self._heights[rule.name, number]:
+                    continue
                 candidate = self.finder.at(rule, number, root, limits)
                 if candidate is not None:
                     heap.append((candidate.key, candidate))
@@ -71,7 +83,6 @@ class Rewrites:
                         claims.setdefault(node, {})[rule.name] = None
         heapq.heapify(heap)
         self._replaced.clear()
-        applied = False
         while heap:
             _, candidate = heapq.heappop(heap)
             if candidate.found.root.graph is None:
@@ -84,9 +95,20 @@ class Rewrites:
                 continue
             contested = {name for node in candidate.nodes for name in claims.get(node, ())}
             self._apply(candidate, contested - {candidate.rule.name})
-            applied = True
         self.journal.refused(self.finder, self._that_matter())
-        return applied
+
+    def _affected(self) -> dict[ir.Node, int]:
+        """Nodes whose matches may have changed with what was rewritten since the last time, and how far they
+        are from it."""
+        scope = self.finder.scope
+        found = [node for node in self._touched if node.graph is not None]
+        seen = dict.fromkeys(found, 0)
+        for distance in range(1, max(self._heights.values(), default=0) + 1):
+            found = [u for node in found for v in node.outputs for u in scope.users(v) if u not in seen]
+            seen.update(dict.fromkeys(found, distance))
+        self._touched.clear()
+        needed = sorted((n for n in seen if n in scope.needed), key=scope.order, reverse=True)
+        return {node: seen[node] for node in needed}
 
     def _is_stale(self, candidate: Candidate) -> bool:
         if any(node.graph is None for node in candidate.nodes):
@@ -107,7 +129,10 @@ class Rewrites:
         draft = finder.replacer.draft(match, pattern, replacement)
         self._watch(found.rule.name, found.result.name or "", len(draft.nodes) - len(found.nodes))
         self._replaced.add(found.result)
-        for node in finder.replacer.commit(draft, match):
+        self._touched += [m for n in found.nodes for v in n.inputs if v is not None and (m := v.producer())]
+        new = finder.replacer.commit(draft, match)
+        self._touched += new
+        for node in new:
             finder.scope.sources[node] |= self.journal.bits[found.rule.name]
 
     def _watch(self, rule: str, place: str, growth: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 import onnx_ir as ir
 
@@ -19,6 +20,17 @@ from cuvil_build.ops.operator import Known, Operator
 Order = tuple[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A tree of Mul and of Div by a constant."""
+
+    leaves: tuple[ir.Value, ...]
+    """Factors that are no numbers."""
+    factor: float
+    """The product of those that are."""
+    nodes: tuple[ir.Node, ...]
+
+
 @dataclass(slots=True)
 class Scope:
     model: ir.Model
@@ -28,9 +40,15 @@ class Scope:
     depths: dict[ir.Node, int]
     sources: dict[ir.Node, int] = field(default_factory=dict)
     """Bits of the rules that made a node."""
+    products: dict[ir.Node, Product | None] = field(default_factory=dict)
+    """Trees of multiplications that were looked at, by their last node; None: it is none."""
     _users: dict[ir.Value, tuple[ir.Node, ...]] = field(default_factory=dict)
     _operands: dict[ir.Node, tuple[ir.Value, ...]] = field(default_factory=dict)
     _obstacles: dict[ir.Node, str] = field(default_factory=dict)
+
+    def again(self) -> Scope:
+        """The same for the graph as it has become; what was found of new nodes is known."""
+        return Scope.of(self.model, self.inference, self.sources)
 
     @staticmethod
     def of(model: ir.Model, inference: Inference, sources: dict[ir.Node, int] | None = None) -> Scope:
@@ -39,6 +57,7 @@ class Scope:
 
     def forget(self) -> None:
         """The graph has changed: what was remembered of it may be wrong."""
+        self.products.clear()
         self._users.clear()
         self._operands.clear()
         self._obstacles.clear()
@@ -59,8 +78,7 @@ class Scope:
         return catalog.find(node.domain, node.op_type)
 
     def kind(self, node: ir.Node) -> str:
-        operator = catalog.find(node.domain, node.op_type)
-        return operator.kind if operator is not None else ""
+        return _kind(node.domain, node.op_type)
 
     def users(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """Nodes of all levels that read the value, each once."""
@@ -117,6 +135,20 @@ class Scope:
         self.depths[new] = max(self.depths[n] for n in gone)
         self.needed.difference_update(gone)
         self.needed.add(new)
+
+    def drop(self, node: ir.Node) -> None:
+        """A node that is no more."""
+        self.needed.discard(node)
+        for found in (self.inference.guards, self.inference.measured, self.inference.defined):
+            found.pop(node, None)
+        for value in node.outputs:
+            self.inference.read.pop(value, None)
+
+
+@cache
+def _kind(domain: str, op_type: str) -> str:
+    operator = catalog.find(domain, op_type)
+    return operator.kind if operator is not None else ""
 
 
 def is_read(value: ir.Value) -> bool:
