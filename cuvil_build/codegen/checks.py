@@ -26,6 +26,7 @@ from cuvil_build.ops.lowered_graph import (
     LoweredGraph,
     Measured,
     MeasureItem,
+    Part,
     RegionItem,
 )
 
@@ -120,16 +121,20 @@ class _Checks:
         self.inputs += [v.name for v in operands if v.constant is None]
         self.outputs += [v.name for v in results]
         names = tuple(v.name for v in operands), tuple(v.name for v in results)
-        self.items.append(replace(item, operands=names[0], results=names[1], guards=()))
+        compared = list(_compared(item))
+        alone = replace(item, operands=names[0], results=names[1], guards=(), reads=(), writes=())
+        self.items.append(alone)
         self.rows.append(
             {
                 "nodes": list(item.nodes),
                 "operands": list(item.operands),
-                "results": list(item.results),
+                "reads": [_part_row(p) for p in item.reads],
+                "results": [value for value, _, _ in compared],
                 "ports": list(names[0]),
-                "outputs": list(names[1]),
+                "outputs": [names[1][n] for _, n, _ in compared],
                 "operand_orders": [list(v.order) for v in sources],
-                "result_orders": [list(v.order) for v in made],
+                "result_orders": [list(made[n].order) for _, n, _ in compared],
+                "windows": [None if p is None else _part_row(p) for _, _, p in compared],
                 "constants": [v.constant is not None for v in operands],
             }
         )
@@ -306,6 +311,25 @@ def _symbols(graph: LoweredGraph, item: RegionItem) -> set[str]:
     for nest in item.region.nests:
         dims += kernel_dims(nest)
     return {s for d in dims for s in d.symbols()}
+
+
+def _compared(item: RegionItem) -> Iterator[tuple[str, int, Part | None]]:
+    """(value, number of the result that has it, which part of that): all that the region computes."""
+    for number, name in enumerate(item.results):
+        parts = [p for p in item.writes if p.whole == name]
+        yield from ((p.value, number, p) for p in parts)
+        if not parts:
+            yield name, number, None
+
+
+def _part_row(part: Part) -> dict[str, Any]:
+    """Sizes as text over free dims and numbers."""
+    return {
+        "value": part.value,
+        "whole": part.whole,
+        "start": [str(i) for i in part.start],
+        "shape": [str(d) for d in part.shape],
+    }
 
 
 def _port(value: GraphValue, name: str) -> GraphValue:

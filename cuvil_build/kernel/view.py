@@ -103,6 +103,11 @@ def reindex(view: View, shape: Sequence[IntExpr], remap: Callable[[Index], Index
     return computed(view.dtype, shape, lambda index: view.at(remap(index)))
 
 
+def window(view: View, start: Index, shape: Sequence[IntExpr]) -> View:
+    """A block of the view."""
+    return reindex(view, shape, lambda index: tuple(i + s for i, s in zip(index, start, strict=True)))
+
+
 def transpose(view: View, permutation: Sequence[int]) -> View:
     position = {axis: at for at, axis in enumerate(permutation)}
     shape = [view.shape[axis] for axis in permutation]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cuvil_build.cuir.int_expr import ZERO
+from cuvil_build.cuir.int_expr import ONE, ZERO
 from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import NestBuilder, View
-from cuvil_build.kernel.view import concatenate
+from cuvil_build.kernel.view import concatenate, expand
 from cuvil_build.ops.contents import Contents
 from cuvil_build.ops.operator import InferContext, Known, Operator
 from cuvil_build.ops.shapes import ANY, normal_axis, same_dtype
@@ -31,6 +31,8 @@ def lower(build: NestBuilder, *operands: View, axis: int) -> View:
     kept = [v for v in operands if v.shape[axis] != ZERO] or list(operands[:1])
     if len(kept) == 1:
         return kept[0]
+    if all(v is kept[0] for v in kept) and kept[0].shape[axis] == ONE:
+        return expand(kept[0], build.results[0][1])
     return concatenate(kept, normal_axis(axis, kept[0].rank), build.results[0][1])
 
 

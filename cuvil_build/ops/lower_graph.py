@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -15,10 +15,8 @@ from cuvil_build.cuir.naming import fresh_name
 from cuvil_build.cuir.weights import digest_of
 from cuvil_build.errors import CuvilError
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer
-from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.ops import catalog
-from cuvil_build.ops.dropout import keeps_all
-from cuvil_build.ops.infer import attributes_of
+from cuvil_build.ops.in_memory import ALIASES, InMemory, Order
 from cuvil_build.ops.infer_loop import LoopFacts
 from cuvil_build.ops.inference import Inference, MeasuredDim
 from cuvil_build.ops.lowered_graph import (
@@ -36,30 +34,32 @@ from cuvil_build.ops.lowered_graph import (
     LoweredGraph,
     Measured,
     MeasureItem,
+    Part,
     RegionItem,
 )
-from cuvil_build.ops.lowering import RegionNode, lower_index_check, lower_region
+from cuvil_build.ops.lowering import RegionNode, Windows, lower_index_check, lower_region
 from cuvil_build.ops.needed import needed_nodes
 from cuvil_build.ops.operator import Known
+from cuvil_build.ops.placement import Index, Placement, place_values
+from cuvil_build.ops.region_reads import RegionReads, renamed
+from cuvil_build.ops.region_rows import known_by_name, name_of, node_row
 
-ALIASES = frozenset("Dropout Flatten Identity Reshape Squeeze Unsqueeze".split())
-"""Operators whose result is their operand's memory under another shape, where that is row-major."""
+__all__ = ["ALIASES", "lower_graph"]
 
 LOWEST = -(1 << 62)
 """No number of a model is lower: where nothing is known, a symbol has no lower limit."""
 
-Order = Callable[[ir.Value, int], tuple[int, ...]]
-
 
 def lower_graph(model: ir.Model, inference: Inference, order_of: Order) -> LoweredGraph:
     """`order_of(value, rank)` is a value's physical order of dims."""
-    walk = _Walk(model, inference, order_of, needed_nodes(model, inference))
+    needed, memory = needed_nodes(model, inference), InMemory(model, inference, order_of)
+    walk = _Walk(model, inference, memory, needed, place_values(memory, needed))
     body = walk.body(model.graph, "")
     for value in (*model.graph.inputs, *model.graph.outputs):
         walk.value(value)
     return LoweredGraph(
         walk.values,
-        tuple(_name(v) for v in model.graph.inputs),
+        tuple(name_of(v) for v in model.graph.inputs),
         body,
         dict(sorted(read_dims(model).items())),
         walk.limits,
@@ -67,39 +67,24 @@ def lower_graph(model: ir.Model, inference: Inference, order_of: Order) -> Lower
     )
 
 
-def _row(node: ir.Node) -> RegionNode:
-    return RegionNode(
-        node.name or node.op_type,
-        node.op_type,
-        tuple("" if v is None else _name(v) for v in node.inputs),
-        tuple(v.name or "" for v in node.outputs),
-        attributes_of(node),
-        "" if node.domain == "ai.onnx" else node.domain,
-    )
-
-
-def _name(value: ir.Value) -> str:
-    assert value.name is not None
-    return value.name
-
-
 @dataclass
 class _Walk:
     model: ir.Model
     inference: Inference
-    order_of: Order
+    memory: InMemory
     needed: set[ir.Node]
+    placement: Placement
     values: dict[str, GraphValue] = field(default_factory=dict)
     limits: dict[str, IntExpr | None] = field(default_factory=dict)
     lows: dict[str, IntExpr] = field(default_factory=dict)
 
     def value(self, value: ir.Value) -> str:
-        name = _name(value)
+        name = name_of(value)
         if name not in self.values:
             known = self.inference.known[value]
             tensor = value.const_value
             digest = (digest_of(tensor) if tensor is not None else None) or ""
-            order = self.order_of(value, len(known.shape))
+            order = self.memory.order(value)
             self.values[name] = GraphValue(name, known.dtype, known.shape, order, known.constant, digest)
         return name
 
@@ -113,12 +98,11 @@ class _Walk:
                     raise error.at(location_of(node)) from None
                 items += [item for value in node.outputs for item in self.readings(value)]
             else:
-                if self.inference.guards.get(node):
-                    items.append(GuardItem(self.guards(node)))
+                items += self.checks_alone(node)
                 items += self.definitions(node)
         for value in graph.outputs:
             self.value(value)
-        return Body(tuple(items), tuple(_name(v) for v in graph.outputs))
+        return Body(tuple(items), tuple(name_of(v) for v in graph.outputs))
 
     def guards(self, node: ir.Node) -> tuple[GraphGuard, ...]:
         return tuple(
@@ -132,31 +116,23 @@ class _Walk:
             yield self.branch(node, place)
         elif (node.domain, node.op_type) == ("", "Loop"):
             yield from self.loop(node, place)
+        elif all(v in self.placement.through for v in node.outputs if self.memory.is_stored(v)):
+            yield from self.checks_alone(node)
+        elif self.memory.is_alias(node):
+            yield self.alias(node)
+        elif any(v is not None and self.is_part_of(v, node.outputs[0]) for v in node.inputs):
+            yield from self.concat(node, place)
         else:
             yield from self.index_checks(node, place)
-            yield self.alias(node) if self.is_alias(node) else self.region(node, place)
+            yield self.region(node, place)
+
+    def checks_alone(self, node: ir.Node) -> Iterator[Item]:
+        if self.inference.guards.get(node):
+            yield GuardItem(self.guards(node))
 
     def alias(self, node: ir.Node) -> AliasItem:
         assert node.inputs[0] is not None
         return AliasItem(self.value(node.inputs[0]), self.value(node.outputs[0]), self.guards(node))
-
-    def is_alias(self, node: ir.Node) -> bool:
-        if node.domain != "" or node.op_type not in ALIASES or node.inputs[0] is None:
-            return False
-        if self.is_inlined(node.inputs[0]):
-            return False  # shape arithmetic has no memory
-        if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
-            return False  # the mask of Dropout is not memory of its operand
-        if node.op_type == "Dropout" and not self.keeps_all(node):
-            return False
-        source, result = (self.values[self.value(v)] for v in (node.inputs[0], node.outputs[0]))
-        return (source.is_row_major and result.is_row_major) or (
-            source.shape == result.shape and source.order == result.order
-        )
-
-    def keeps_all(self, node: ir.Node) -> bool:
-        ratio, training = (*node.inputs[1:3], None, None)[:2]
-        return keeps_all(*(None if v is None else self.inference.known[v] for v in (ratio, training)))
 
     # Numbers that data decides -------------------------------------------------------------------
 
@@ -189,14 +165,14 @@ class _Walk:
         dims = self.inference.measured.get(node, ())
         if not dims:
             return
-        names = [f"{_name(node.outputs[0])}#{n}" for n in range(len(dims))]
+        names = [f"{name_of(node.outputs[0])}#{n}" for n in range(len(dims))]
         for name in names:
             self.values[name] = GraphValue(name, INT64, (), ())
         operands = self.operands([node], list(dict.fromkeys(v for v in node.inputs if v is not None)))
-        known = self.known_values([node], {}) | dict.fromkeys(names, Known(INT64, ()))
-        inputs = [(_name(v), self.buffer(v, f"x{i}", INPUT)) for i, v in enumerate(operands)]
+        known = known_by_name([node], {}, self.inference) | dict.fromkeys(names, Known(INT64, ()))
+        inputs = [(name_of(v), self.buffer(v, f"x{i}", INPUT)) for i, v in enumerate(operands)]
         outputs = [(name, Buffer(f"y{i}", INT64, (), (), OUTPUT)) for i, name in enumerate(names)]
-        row = replace(_row(node), outputs=tuple(names), measures=True)
+        row = replace(node_row(node), outputs=tuple(names), measures=True)
         region = lower_region([row], known, inputs, outputs, self.inference.bounds)
         yield RegionItem(
             f"{place}/measure",
@@ -234,10 +210,10 @@ class _Walk:
         actual: Mapping[ir.Value, ir.Value | None],
         place: str,
     ) -> Iterator[Item]:
-        known = self.known_values([node], actual)
-        inputs = [(_name(formal), self.buffer(indices, "x0", INPUT))]
-        region, highs = lower_index_check(_row(node), known, inputs, self.inference.bounds)
-        names = tuple(f"{_name(node.outputs[0])}#{place}#{n}" for n in range(len(highs)))
+        known = known_by_name([node], actual, self.inference)
+        inputs = [(name_of(formal), self.buffer(indices, "x0", INPUT))]
+        region, highs = lower_index_check(node_row(node), known, inputs, self.inference.bounds)
+        names = tuple(f"{name_of(node.outputs[0])}#{place}#{n}" for n in range(len(highs)))
         for name in names:
             self.values[name] = GraphValue(name, INT64, (), ())
         nodes = tuple(source_nodes(node)) or (node.name or node.op_type,)
@@ -262,12 +238,12 @@ class _Walk:
         for n, same in enumerate(facts.same):
             initial, formal, result = node.inputs[2 + n], body.inputs[2 + n], node.outputs[n]
             assert initial is not None
-            is_inlined = self.is_inlined(initial)
+            is_inlined = self.memory.is_inlined(initial)
             if same and not is_inlined:
                 yield AliasItem(self.value(initial), self.value(formal))
                 after.append(AliasItem(self.value(initial), self.value(result)))
             elif same:
-                after.append(self.written(initial, _name(result), f"{place}/result{n}"))
+                after.append(self.written(initial, name_of(result), f"{place}/result{n}"))
                 self.value(result)
             else:
                 start = self.value(initial)
@@ -281,10 +257,10 @@ class _Walk:
         condition = node.inputs[1] if len(node.inputs) > 1 else None
         outputs = [self.value(v) for v in (body.outputs[0], *carried, *scanned)]
         if body.inputs[0] in body.outputs:
-            number = f"{_name(body.inputs[0])}#{place}"
+            number = f"{name_of(body.inputs[0])}#{place}"
             written = self.written(body.inputs[0], number, f"{place}/number")
             inner = Body((written, *inner.items), inner.outputs)
-            outputs = [number if v == _name(body.inputs[0]) else v for v in outputs]
+            outputs = [number if v == name_of(body.inputs[0]) else v for v in outputs]
         guards += self.element_dims(facts)
         if guards:
             inner = Body((*inner.items, GuardItem(tuple(guards))), inner.outputs)
@@ -322,11 +298,11 @@ class _Walk:
         known = self.inference.operand(source)
         order = tuple(range(known.rank))
         self.values.setdefault(name, GraphValue(name, known.dtype, known.shape, order))
-        row = RegionNode(_name(source), "Identity", (_name(source),), (name,), {})
-        facts = {_name(source): known, name: Known(known.dtype, known.shape)}
+        row = RegionNode(name_of(source), "Identity", (name_of(source),), (name,), {})
+        facts = {name_of(source): known, name: Known(known.dtype, known.shape)}
         target = Buffer("y0", known.dtype, known.shape, order, OUTPUT)
         region = lower_region([row], facts, [], [(name, target)], self.inference.bounds)
-        return RegionItem(place, region, (), (name,), (_name(source),))
+        return RegionItem(place, region, (), (name,), (name_of(source),))
 
     # Branches ------------------------------------------------------------------------------------
 
@@ -361,30 +337,129 @@ class _Walk:
         formals = list(dict.fromkeys(formals))
         actuals = list(node.inputs) if function is not None else formals
         kept = set(self.operands(nodes, formals, dict(zip(formals, actuals)), function is None))
-        operands = [(f, a) for f, a in zip(formals, actuals) if a is not None and f in kept]
         results = list(function.outputs) if function is not None else list(node.outputs)
-        stored = [(f, a) for f, a in zip(results, node.outputs) if a.name and self.is_stored(a)]
-        known = self.known_values(nodes, dict(zip(formals, actuals)))
-        inputs = [(_name(f), self.buffer(a, f"x{i}", INPUT)) for i, (f, a) in enumerate(operands)]
-        outputs = [(_name(f), self.buffer(a, f"y{i}", OUTPUT)) for i, (f, a) in enumerate(stored)]
-        region = self.lowered(nodes, known, inputs, outputs)
+        rows = [node_row(n) for n in nodes]
+        reads = self.reads(rows)
+        names = {
+            name_of(f): reads.add(a, name_of(f))
+            for f, a in zip(formals, actuals)
+            if a is not None and f in kept
+        }
+        known = known_by_name(nodes, dict(zip(formals, actuals)), self.inference)
+        stored = [(name_of(f), a) for f, a in zip(results, node.outputs) if self.is_written(a)]
+        guards = self.guards(node) + tuple(g for n in nodes if n is not node for g in self.guards(n))
+        return self.item(place, node, reads, renamed(rows, names), known, stored, guards)
+
+    def reads(self, rows: Sequence[RegionNode]) -> RegionReads:
+        taken = {name for row in rows for name in (*row.inputs, *row.outputs)}
+        return RegionReads(self.memory, self.placement, taken)
+
+    def is_written(self, value: ir.Value) -> bool:
+        if not value.name or value in self.placement.through:
+            return False
+        producer = value.producer()
+        looked_through = producer is not None and any(v in self.placement.through for v in producer.outputs)
+        is_needed = bool(value.uses()) or value.is_graph_output()
+        return is_needed if looked_through else self.memory.is_stored(value)
+
+    def item(
+        self,
+        place: str,
+        node: ir.Node,
+        reads: RegionReads,
+        rows: Sequence[RegionNode],
+        known: Mapping[str, Known],
+        stored: Sequence[tuple[str, ir.Value]],
+        guards: tuple[GraphGuard, ...],
+    ) -> RegionItem:
+        """The region of some rows, which stores values by the names that the rows give them."""
+        outputs: list[tuple[str, Buffer]] = []
+        starts: dict[str, Index] = {}
+        buffers: dict[ir.Value, Buffer] = {}
+        parts: list[Part] = []
+        for name, value in stored:
+            whole, start = self.placement.written(value) or (value, None)
+            if whole not in buffers:
+                buffers[whole] = self.buffer(whole, f"y{len(buffers)}", OUTPUT)
+            outputs.append((name, buffers[whole]))
+            if start is not None:
+                starts[name] = start
+                parts.append(Part(name_of(value), name_of(whole), start, known[name].shape))
+            guards += self.part_guards(value)
+        region = lower_region(
+            [*reads.views, *rows],
+            {**known, **reads.known},
+            reads.inputs,
+            outputs,
+            self.inference.bounds,
+            Windows(reads.windows, starts),
+        )
         return RegionItem(
             place,
             region,
-            tuple(self.value(a) for _, a in operands),
-            tuple(self.value(a) for _, a in stored),
+            tuple(self.value(v) for v in reads.operands),
+            tuple(self.value(v) for v in buffers),
             tuple(source_nodes(node)) or (node.name or node.op_type,),
-            self.guards(node) + tuple(g for n in nodes if n is not node for g in self.guards(n)),
+            guards,
+            tuple(reads.parts),
+            tuple(parts),
         )
 
-    def lowered(
-        self,
-        nodes: Sequence[ir.Node],
-        known: dict[str, Known],
-        inputs: list[tuple[str, Buffer]],
-        outputs: list[tuple[str, Buffer]],
-    ) -> LoweredRegion:
-        return lower_region([_row(n) for n in nodes], known, inputs, outputs, self.inference.bounds)
+    # Concat --------------------------------------------------------------------------------------
+
+    def is_part_of(self, value: ir.Value, whole: ir.Value) -> bool:
+        part = self.placement.parts.get(value)
+        return part is not None and part.whole is whole
+
+    def part_guards(self, value: ir.Value) -> tuple[GraphGuard, ...]:
+        part = self.placement.parts.get(value)
+        return () if part is None else part.guards + self.part_guards(part.whole)
+
+    def concat(self, node: ir.Node, place: str) -> Iterator[Item]:
+        """The parts that nobody has written into the result, each copied by a region of its own."""
+        yield from self.checks_alone(node)
+        result = node.outputs[0]
+        whole, start = self.placement.written(result) or (result, None)
+        rank = len(self.memory.shape(result))
+        axis = node.attributes["axis"].as_int() % rank
+        position, written = ZERO, set()
+        for number, value in enumerate(v for v in node.inputs if v is not None):
+            shape = self.memory.shape(value)
+            if (value in written or not self.is_part_of(value, result)) and shape[axis] != ZERO:
+                at = tuple(position if d == axis else ZERO for d in range(rank))
+                at = at if start is None else tuple(a + b for a, b in zip(at, start))
+                yield self.copied_part(node, value, whole, at, f"{place}/{number}")
+            written.add(value)
+            position = position + shape[axis]
+
+    def copied_part(
+        self, node: ir.Node, value: ir.Value, whole: ir.Value, start: Index, place: str
+    ) -> RegionItem:
+        reads = self.reads([])
+        known = self.inference.operand(value)
+        name = name_of(value)
+        if not self.memory.is_inlined(value):
+            name = reads.add(value, name)
+        made = fresh_name(name_of(node.outputs[0]), {name, *reads.taken})
+        row = RegionNode(node.name or node.op_type, "Identity", (name,), (made,), {})
+        region = lower_region(
+            [*reads.views, row],
+            {name: known, made: known, **reads.known},
+            reads.inputs,
+            [(made, self.buffer(whole, "y0", OUTPUT))],
+            self.inference.bounds,
+            Windows(reads.windows, {made: start}),
+        )
+        return RegionItem(
+            place,
+            region,
+            tuple(self.value(v) for v in reads.operands),
+            (self.value(whole),),
+            tuple(source_nodes(node)) or (node.name or node.op_type,),
+            (),
+            tuple(reads.parts),
+            (Part(name_of(value), name_of(whole), start, known.shape),),
+        )
 
     def operands(
         self,
@@ -396,31 +471,9 @@ class _Walk:
         """The formals that a region over the nodes reads from memory."""
         used = {v for n in nodes if every or n in self.needed for v in n.inputs if v is not None}
         bound = {f: (actuals or {}).get(f, f) for f in formals if f in used}
-        return [f for f, a in bound.items() if a is not None and not self.is_inlined(a)]
-
-    def is_inlined(self, value: ir.Value) -> bool:
-        """Scalars known at build time and shape arithmetic are written into kernels."""
-        known = self.inference.known[value]
-        if known.constant is not None:
-            return known.constant.size == 1
-        is_port = value.is_graph_input() and value.graph is self.model.graph
-        return known.contents is not None and not is_port
-
-    def is_stored(self, value: ir.Value) -> bool:
-        """Results that nobody reads are still written when an operator can't leave them out."""
-        return bool(value.uses()) or value.is_graph_output() or value.index() == 0
-
-    def known_values(
-        self, nodes: Sequence[ir.Node], binding: Mapping[ir.Value, ir.Value | None]
-    ) -> dict[str, Known]:
-        """Of the region's values by the names that its nodes use."""
-        actual = {f: a for f, a in binding.items() if a is not None}
-        made = {v for n in nodes for v in n.outputs}
-        read = {v for n in nodes for v in n.inputs if v is not None and v.name} - made
-        found = {_name(v): self.inference.operand(actual.get(v, v)) for v in read}
-        return found | {_name(v): self.inference.known[actual.get(v, v)] for v in made if v.name}
+        return [f for f, a in bound.items() if a is not None and not self.memory.is_inlined(a)]
 
     def buffer(self, value: ir.Value, name: str, role: str) -> Buffer:
         known = self.inference.known[value]
-        order = self.order_of(value, len(known.shape))
+        order = self.memory.order(value)
         return Buffer(name, known.dtype, known.shape, order, role, known.constant is not None)

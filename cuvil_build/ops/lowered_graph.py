@@ -54,6 +54,17 @@ class GraphGuard:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A value of the model that has no memory of its own: a block of another value."""
+
+    value: str
+    whole: str
+    start: tuple[IntExpr, ...]
+    """Index of its first element in the whole."""
+    shape: tuple[IntExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RegionItem:
     """Run one region."""
 
@@ -65,6 +76,10 @@ class RegionItem:
     """Several regions may write one value, each its own part; its life begins with the first."""
     nodes: tuple[str, ...]
     guards: tuple[GraphGuard, ...] = ()
+    reads: tuple[Part, ...] = ()
+    """What it reads of operands that hold other values too."""
+    writes: tuple[Part, ...] = ()
+    """Of each result that it does not write wholly: the parts that it does write."""
 
 
 @dataclass(frozen=True, slots=True)

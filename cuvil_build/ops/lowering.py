@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cuvil_build.cuir.dtypes import INT64, DType
-from cuvil_build.cuir.int_expr import Bounds, IntExpr
+from cuvil_build.cuir.int_expr import ONE, ZERO, Bounds, IntExpr
 from cuvil_build.errors import CuvilError, Internal, Loc, NotYet, UnsupportedDtype, UnsupportedOperator
 from cuvil_build.kernel.builder import Index, NestBuilder
-from cuvil_build.kernel.expr import OUTPUT, Buffer, Expr
+from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer, Expr, Load
 from cuvil_build.kernel.group_region import group_nests
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.stored import loaded, memory_of, narrowed
-from cuvil_build.kernel.view import View, of_constant, of_contents
+from cuvil_build.kernel.view import View, of_buffer, of_constant, of_contents, window
 from cuvil_build.ops.catalog import find
 from cuvil_build.ops.operator import Known, Operator
 
@@ -38,34 +38,49 @@ class RegionNode:
     """Only the numbers that the operator's `measure` computes: they are the outputs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Values of a region that are blocks of its inputs and outputs."""
+
+    reads: Mapping[str, tuple[str, Index]] = field(default_factory=dict)
+    """By name: the input, and the index of the block's first element in it."""
+    writes: Mapping[str, Index] = field(default_factory=dict)
+    """Outputs that are only a block of their buffer, which others may share: where it starts."""
+
+
 def lower_region(
     nodes: Sequence[RegionNode],
     known: Mapping[str, Known],
     inputs: Sequence[tuple[str, Buffer]],
     outputs: Sequence[tuple[str, Buffer]],
     bounds: Mapping[str, Bounds] | None = None,
+    windows: Windows = Windows(),
 ) -> LoweredRegion:
     """`known` has every value of the region; values that are neither inputs nor made by a node must be
     small constants. Outputs are written in the physical order of their buffers."""
     build = NestBuilder(bounds=bounds, orders=_orders([b for _, b in (*outputs, *inputs)]))
     views = {name: _input_view(known[name], buffer) for name, buffer in inputs}
+    for name, (whole, at) in windows.reads.items():
+        views[name] = window(views[whole], at, known[name].shape)
     targets = dict(outputs)
     for node in nodes:
         for name in node.inputs:
             if name and name not in views:
                 views[name] = _known_view(name, known[name])
         try:
-            results = _lower_node(build, node, views, known, targets)
+            own = {n: b for n, b in targets.items() if n not in windows.writes}
+            results = _lower_node(build, node, views, known, own)
         except CuvilError as error:
             raise error.at(Loc(node=f"node '{node.name}' ({node.op_type})")) from None
         for name, view in zip(node.outputs, results):
             if name:
-                views[name] = _stored(build, view, targets.pop(name)) if name in targets else view
+                start = windows.writes.get(name)
+                views[name] = _stored(build, view, targets.pop(name), start) if name in targets else view
     if targets:
         raise Internal(f"no node of the region makes {', '.join(sorted(targets))}")
     region = LoweredRegion(
         (*(memory_of(b) for _, b in inputs), *(b for b, _ in build.constants)),
-        tuple(memory_of(b) for _, b in outputs),
+        tuple(dict.fromkeys(memory_of(b) for _, b in outputs)),
         tuple(build.inner),
         tuple(build.nests),
         tuple(array for _, array in build.constants),
@@ -147,7 +162,35 @@ def _check_dtype(operator: Operator, operands: Sequence[DType]) -> None:
         )
 
 
-def _stored(build: NestBuilder, view: View, target: Buffer) -> View:
+def access(
+    node: RegionNode, known: Mapping[str, Known], result: int, bounds: Mapping[str, Bounds]
+) -> Index | None:
+    """Where in the node's first operand each element of a result lies, over the symbols `%0`, `%1`, … of the
+    result's dims; None unless the node only re-indexes that operand."""
+    build = NestBuilder(bounds=bounds)
+    first = known[node.inputs[0]]
+    buffer = Buffer("x0", first.dtype.carrier, first.shape, tuple(range(first.rank)), INPUT)
+    views = {node.inputs[0]: of_buffer(buffer)}
+    for name in node.inputs[1:]:
+        if name and name not in views:
+            if known[name].contents is None and not _is_small(known[name]):
+                return None
+            views[name] = _known_view(name, known[name])
+    try:
+        view = _lower_node(build, node, views, known, {})[result]
+    except CuvilError:
+        return None  # whoever lowers the node says what is wrong
+    found = view.at(tuple(ZERO if d == ONE else IntExpr.of(f"%{n}") for n, d in enumerate(view.shape)))
+    if build.nests or not isinstance(found, Load) or found.buffer != buffer:
+        return None
+    index = tuple(i for i in found.index if isinstance(i, IntExpr))
+    return index if len(index) == len(found.index) else None
+
+
+def _stored(build: NestBuilder, view: View, target: Buffer, start: Index | None) -> View:
+    if start is not None:
+        build.store(narrowed(view, target), target, start)
+        return window(loaded(target), start, view.shape)
     if view.buffer != target:
         build.store(narrowed(view, target), memory_of(target))
     return loaded(target, view.contents)
@@ -160,11 +203,15 @@ def _input_view(known: Known, buffer: Buffer) -> View:
 
 
 def _known_view(name: str, known: Known) -> View:
-    if known.constant is not None and known.constant.size <= INLINED_ELEMENTS:
+    if known.constant is not None and _is_small(known):
         return of_constant(known.constant, known.dtype.carrier)
     if known.contents is not None:
         return of_contents(known.contents, known.dtype.carrier)
     raise Internal(f"value '{name}' of a region has no buffer and is no small constant")
+
+
+def _is_small(known: Known) -> bool:
+    return known.constant is not None and known.constant.size <= INLINED_ELEMENTS
 
 
 def _folded(known: Known | None) -> View | None:

@@ -48,6 +48,8 @@ class GraphRun:
         return found
 
     def body(self, body: Body) -> list[np.ndarray]:
+        for whole in _shared(body):
+            self.arrays.pop(whole, None)  # of the iteration before: what nobody writes again stays poisoned
         for item in body.items:
             self.guards(item.guards)
             self.item(item)
@@ -81,6 +83,8 @@ class GraphRun:
     def region(self, item: RegionItem) -> None:
         region = item.region
         memory = {b.name: poisoned(b, self.sizes) for b in (*region.inner, *region.outputs)}
+        shared = {part.whole for part in item.writes} & self.arrays.keys()
+        memory |= {b.name: self.arrays[v] for b, v in zip(region.outputs, item.results) if v in shared}
         extra = region.inputs[len(item.operands) :]
         memory |= {b.name: self.value(v) for b, v in zip(region.inputs, item.operands)}
         memory |= {b.name: a for b, a in zip(extra, region.tables, strict=True)}
@@ -133,6 +137,12 @@ class GraphRun:
             value = self.graph.values[name]
             shape = tuple(self.number(d) for d in value.shape)
             self.arrays[name] = np.array(rows, value.dtype.numpy).reshape(shape)
+
+
+def _shared(body: Body) -> list[str]:
+    """Values that several regions of a body write."""
+    items = [i for item in body.items for i in (item.items if isinstance(item, LaunchItem) else (item,))]
+    return [part.whole for item in items if isinstance(item, RegionItem) for part in item.writes]
 
 
 def run_graph(graph: LoweredGraph, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:

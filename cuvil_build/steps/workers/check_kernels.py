@@ -16,7 +16,7 @@ from cuvil_build.codegen.checks import DIMS_INPUT, NUMBERS_INPUT, USUAL_NUMBER
 from cuvil_build.comparison import Statistics, Tolerance, compare
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.cuir.locations import location_of
-from cuvil_build.cuir.types import dtype_of, ir_dtype
+from cuvil_build.cuir.traverse import all_graphs, own_values
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.errors import VerificationFailed
 from cuvil_build.ops.infer import infer_model
@@ -25,6 +25,7 @@ from cuvil_build.ops.operator import Known
 from cuvil_build.reference import ReferenceFailed, run_reference
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.module_folder import lay_out_module
+from cuvil_build.steps.workers.region_model import region_model
 from cuvil_build.target.descriptor import Target
 from cuvil_build.toolchain.runner import run_module
 
@@ -46,7 +47,8 @@ def check_kernels(job: Job, target: Target, tolerance: Tolerance, sample: Arrays
     feeds: dict[str, np.ndarray] = {DIMS_INPUT: np.zeros([_size(d, sizes) for d in carrier], bool)}
     if numbers:
         feeds[NUMBERS_INPUT] = np.array(list(numbers.values()), np.int64)
-    regions = [_Region(row, model, inference, sizes | numbers) for row in facts["regions"]]
+    values = {str(v.name): v for graph in all_graphs(model) for v in own_values(graph)}
+    regions = [_Region(row, model, values, inference, sizes | numbers) for row in facts["regions"]]
     for region in regions:
         feeds |= region.feeds()
     if not regions:
@@ -105,19 +107,26 @@ class _Region:
     """One region: its node in the graph, random operands, what its body makes of them."""
 
     def __init__(
-        self, row: dict[str, Any], model: ir.Model, inference: Inference, sizes: Mapping[str, int]
+        self,
+        row: dict[str, Any],
+        model: ir.Model,
+        values: Mapping[str, ir.Value],
+        inference: Inference,
+        sizes: Mapping[str, int],
     ) -> None:
         self.row = row
         self.title = ", ".join(row["nodes"])
         self._model = model
         self._inference = inference
         self._sizes = sizes
-        self._node = _producer(model, row["results"][0])
-        values = {str(v.name): v for v in self._node.inputs if v is not None}
         self._operands = {
             name: self._random(values[name])
             for name, constant in zip(row["operands"], row["constants"])
             if not constant
+        }
+        self._results = [values[name] for name in row["results"]]
+        self._given = self._operands | {
+            part["value"]: self._operands[part["whole"]][self._block(part)] for part in row["reads"]
         }
 
     def _random(self, value: ir.Value) -> np.ndarray:
@@ -142,64 +151,48 @@ class _Region:
         }
 
     def compare(self, outputs: Arrays, tolerance: Tolerance, calls: Mapping[str, list[str]]) -> float:
-        wanted = run_reference(self._alone(), self._operands).outputs
-        have = {
-            name: _from_memory(outputs[port], order, outputs[port].shape)
-            for name, port, order in zip(self.row["results"], self.row["outputs"], self.row["result_orders"])
-        }
+        wanted = self._wanted()
+        have = {}
+        for name, port, order, part in zip(
+            *(self.row[key] for key in ("results", "outputs", "result_orders", "windows"))
+        ):
+            whole = _from_memory(outputs[port], order, outputs[port].shape)
+            have[name] = whole if part is None else whole[self._block(part)]
         result = compare(have, wanted, tolerance)
         if not result.passed:
+            node = self._results[0].producer()
             kernels = sorted(s for s, texts in calls.items() if any(self.title in t for t in texts))
             wrong = next(d.name for d in result.differences if not d.passed)
             raise VerificationFailed(
                 f"kernel {', '.join(kernels) or '?'} for {self.title} is wrong: {result.describe()}\n"
                 f"  have {Statistics.of(have[wrong])}\n  want {Statistics.of(wanted[wrong])}",
-                loc=location_of(self._node),
+                loc=None if node is None else location_of(node),
                 hint="a bug of ours: the sources are in .cuvil/work/codegen",
             )
         return result.worst
 
-    def _alone(self) -> ir.Model:
-        """A model of the node only."""
-        inputs, constants, renamed = [], [], {}
-        for value in dict.fromkeys(v for v in self._node.inputs if v is not None):
+    def _block(self, part: Mapping[str, Any]) -> tuple[slice, ...]:
+        sizes = [(_size(i, self._sizes), _size(d, self._sizes)) for i, d in zip(part["start"], part["shape"])]
+        return tuple(slice(start, start + size) for start, size in sizes)
+
+    def _wanted(self) -> Arrays:
+        """What the nodes that the region stands for make of its operands; what it only copies is known."""
+        found: dict[str, np.ndarray] = {}
+        computed: list[ir.Value] = []
+        for value, part in zip(self._results, self.row["windows"]):
             known = self._inference.known[value]
-            name = str(value.name)
-            if name in self._operands:
-                made = ir.Value(name=name, type=ir.TensorType(ir_dtype(known.dtype)))
-                made.shape = ir.Shape(self._operands[name].shape)
-                inputs.append(made)
+            if str(value.name) in self._given:
+                found[str(value.name)] = self._given[str(value.name)]
+            elif value.producer() is None or (part is not None and known.contents is not None):
+                found[str(value.name)] = self._number(value)
             else:
-                array = self._number(value)
-                made = ir.Value(name=name, const_value=ir.tensor(array, name=name))
-                constants.append(made)
-            renamed[value] = made
-        results = [
-            ir.Value(name=v.name, type=ir.TensorType(ir_dtype(dtype_of(v.dtype, "a result"))))
-            for v in self._node.outputs
-        ]
-        node = ir.Node(
-            self._node.domain,
-            self._node.op_type,
-            [None if v is None else renamed[v] for v in self._node.inputs],
-            list(self._node.attributes.values()),
-            outputs=results,
-            overload=self._node.overload,
-            name=self._node.name,
-        )
-        kept = [r for r in results if r.name in self.row["results"]]
-        graph = ir.Graph(
-            inputs,
-            kept,
-            nodes=[node],
-            initializers=constants,
-            opset_imports=self._model.opset_imports,
-            name="alone",
-        )
-        functions = [
-            f for f in self._model.functions.values() if f.identifier() == self._node.op_identifier()
-        ]
-        return ir.Model(graph, ir_version=self._model.ir_version, functions=[f.clone() for f in functions])
+                computed.append(value)
+        if not computed:
+            return found
+        model = region_model(self._model, self._inference, computed, self._given, self._number)
+        inputs = {str(v.name) for v in model.graph.inputs}
+        feeds = {name: array for name, array in self._given.items() if name in inputs}
+        return {**found, **run_reference(model, feeds).outputs}
 
     def _number(self, value: ir.Value) -> np.ndarray:
         known = self._inference.known[value]
@@ -214,13 +207,6 @@ def _evaluated(contents: np.ndarray, sizes: Mapping[str, int], known: Known) -> 
     """Shape arithmetic as numbers."""
     numbers = [int(e.evaluate(sizes)) for e in contents.reshape(-1)]
     return np.array(numbers, known.dtype.numpy).reshape(contents.shape)
-
-
-def _producer(model: ir.Model, result: str) -> ir.Node:
-    for node in model.graph.all_nodes():
-        if any(v.name == result for v in node.outputs):
-            return node
-    raise AssertionError(f"no node makes '{result}'")
 
 
 def _to_memory(array: np.ndarray, order: list[int]) -> np.ndarray:
