@@ -59,10 +59,11 @@ def _quoted(names: Iterable[str]) -> str:
 
 def _blame(plan: Sized) -> str:
     """Lines that name what is alive at the peak, largest first."""
-    sizes = "".join(f", {name} = {size}" for name, size in plan.sizes.items())
+    at = ", ".join(f"{name} = {size}" for name, size in plan.sizes.items())
+    sizes = f" with {at}" if at else ""
     where = ", ".join(plan.peak_nodes) or f"position {plan.peak}"
     gaps = f", and {plan.waste:,} more are gaps that no value fits into" if plan.waste else ""
-    lines = [f"\n  {plan.lower_bound:,} bytes are alive at once at '{where}'{sizes}{gaps}:"]
+    lines = [f"\n  {plan.lower_bound:,} bytes are alive at once at {where}{sizes}{gaps}:"]
     live = plan.live
     width = len(f"{live[0].nbytes:,}") if live else 0
     for block in live[:_SHOWN]:

@@ -80,8 +80,8 @@ class Extent:
 
 def extents(plan: Mapping[str, Any]) -> dict[str, Extent]:
     return {
-        name: Extent(row["min"], row["max"], tuple(row.get("typical", ())), row["reference"])
-        for name, row in sorted(plan.get("dims", {}).items())
+        name: Extent(row["min"], row["max"], tuple(row["typical"]), row["reference"])
+        for name, row in sorted(plan["dims"].items())
     }
 
 
@@ -116,7 +116,7 @@ def sized(plan: Mapping[str, Any], label: str, sizes: Mapping[str, int]) -> Size
     values = dict(sizes)
     for name, text in plan["definitions"]:
         values[name] = IntExpr.parse(text).evaluate(values)
-    nodes = {row["position"]: tuple(row["nodes"]) for row in plan.get("items", ())}
+    nodes = {row["position"]: tuple(row["nodes"]) for row in plan["items"] if row["nodes"]}
     blocks = sorted(
         (_live(row, values, nodes) for row in plan["blocks"]), key=lambda b: (b.first, b.offset, b.name)
     )

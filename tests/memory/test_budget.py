@@ -21,7 +21,7 @@ def test_one_byte_too_many_names_what_is_alive_at_the_peak_largest_first() -> No
         check_budget({"arena": 3583}, NEEDS, small_plan(), "x64")
     assert str(caught.value) == (
         "error[over-budget]: the arena takes 3,584 bytes, and 3,583 are allowed: 1 too many\n"
-        "  3,584 bytes are alive at once at 'conv2', batch = 8:\n"
+        "  3,584 bytes are alive at once at conv2 with batch = 8:\n"
         "    2,048  sum, made by conv2\n"
         "    1,024  a_flat, made by conv1, relu1\n"
         "      512  b, made by conv2\n"
