@@ -172,7 +172,8 @@ def _scalar(value: str) -> str:
 
 
 def remove_entry(text: str, file: str, key: str, number: int) -> str:
-    """Without the lines of one entry; comments of their own lines stay."""
+    """Without the lines of one entry, and without the key if nothing is left; comments of lines of their own
+    stay."""
     source = yaml_source.parse(text, file)
     after = {**source.data, key: [e for n, e in enumerate(source.data[key]) if n != number]}
     page = _Page.of(text)
@@ -181,7 +182,10 @@ def remove_entry(text: str, file: str, key: str, number: int) -> str:
         changed = page.without_flow_item(page.offset(start))
     else:
         first, end = page.item(start)
-        changed = page.with_lines(first.line - 1, end, [])
+        begin = first.line - 1
+        if not after[key] and page.is_bare(source.keys[(key,)], key, begin, end):
+            begin -= 1
+        changed = page.with_lines(begin, end, [])
     return _checked(changed, file, after)
 
 
@@ -259,6 +263,11 @@ class _Page:
                 break
             end = number + 1
         return _Start(line, dash), end
+
+    def is_bare(self, mark: tuple[int, int], key: str, begin: int, end: int) -> bool:
+        """Whether lines are all that stands below a key: no comment would lose its place."""
+        below = self.lines[end][:1] if end < len(self.lines) else ""
+        return mark[0] == begin and self.lines[begin - 1].rstrip() == f"{key}:" and below not in (" ", "\t")
 
     def without_flow_item(self, start: int) -> str:
         end = _flow_end(self.text, start)

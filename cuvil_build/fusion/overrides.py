@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from cuvil_build import yaml_source
-from cuvil_build.errors import CuvilError, InvalidValue, Loc, NotYet, WrongType, nearest
+from cuvil_build.errors import CuvilError, InvalidValue, Loc, WrongType, nearest
 from cuvil_build.fusion.mistakes import raise_errors, translated
 from cuvil_build.yaml_source import YamlSource
 
@@ -88,9 +88,6 @@ class Override:
                 return True
         return False
 
-    def forbids(self, rule: str, names: Iterable[str]) -> bool:
-        return self.action == "deny" and self.is_for(rule) and self.touches(names, {})
-
     @property
     def place(self) -> str:
         """What it is about, as a person says it."""
@@ -99,9 +96,6 @@ class Override:
 
     def __str__(self) -> str:
         return f"{self.action} {self.loc.file}:{self.loc.line}"
-
-
-Deny = Override
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +147,6 @@ class Overrides:
     def entries(self) -> tuple[Override | Pin, ...]:
         found: list[Override | Pin] = [*self.denials, *self.forces, *self.pins]
         return tuple(sorted(found, key=lambda e: (e.loc.line, e.loc.column)))
-
-    def __iter__(self) -> Iterator[Override]:
-        """For an engine that knows denials alone."""
-        other = next((e for e in self.entries if isinstance(e, Pin) or e.action != "deny"), None)
-        if other is not None:
-            raise NotYet(f"'{str(other).partition(' ')[0]}' in an override file", loc=other.loc)
-        return iter(self.denials)
 
     def __bool__(self) -> bool:
         return bool(self.denials or self.forces or self.pins)

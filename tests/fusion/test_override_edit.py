@@ -86,6 +86,9 @@ def test_comments_and_form_stay_as_they_are() -> None:
     assert forced == COMMENTED + "- {rule: gelu-erf, nodes: x}\n"
     pinned = decide(COMMENTED, FILE, "pin", "epilogue", ["x", "y"])
     assert pinned == COMMENTED + "pin:\n  - {rule: epilogue, nodes: [x, y]}\n"
+    assert decide(pinned, FILE, "clear", "epilogue", ["y", "x"]) == COMMENTED
+    kept = "deny:\n  - {rule: epilogue, nodes: a}\n  # why there is none\n"
+    assert remove_entry(kept, FILE, "deny", 0) == "deny:\n  # why there is none\n"
     without = remove_entry(COMMENTED, FILE, "deny", 1)
     assert "# the next one is about accuracy\n  # nothing more" in without and "gelu-erf" not in without
 
@@ -127,7 +130,7 @@ def test_long_entries_take_several_lines() -> None:
     text = decide("", FILE, "pin", "epilogue", names)
     assert max(map(len, text.splitlines())) < 100
     assert read(text) == {"pin": [{"rule": "epilogue", "nodes": names}]}
-    assert decide(text, FILE, "clear", "epilogue", names) == "pin:\n"
+    assert decide(text, FILE, "clear", "epilogue", names) == ""
 
 
 def test_what_cannot_be_changed_safely_is_refused() -> None:

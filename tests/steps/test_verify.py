@@ -24,6 +24,8 @@ def test_the_report_is_the_same_again(net: Built, tmp_path: Path) -> None:
     assert report["tier"] == "run" and report["runners"] == ["native"]
     assert 0 < report["error"] <= report["tolerance"] == 1e-4
     assert report["kernels"]["checked"] == 3 and report["kernels"]["unchecked"] == []
+    errors = report["kernels"]["regions"]
+    assert len(errors) == 3 and max(errors.values()) == report["kernels"]["error"]
 
 
 def test_a_module_with_other_numbers_is_caught(net: Built, tmp_path: Path) -> None:

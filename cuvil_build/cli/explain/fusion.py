@@ -13,11 +13,12 @@ from typing import Annotated
 
 import typer
 
+from cuvil_build.api import Project
 from cuvil_build.cli import console, options, selection
 from cuvil_build.cli.fusion_page.answers import answers, look
 from cuvil_build.cli.fusion_page.gather import gather, stale_warnings
 from cuvil_build.cli.fusion_page.page import file_page, served_page
-from cuvil_build.cli.fusion_page.server import Answers, Server
+from cuvil_build.cli.fusion_page.server import Server
 from cuvil_build.cli.sizes import show_bytes
 from cuvil_build.errors import FileAccess
 from cuvil_build.fusion.explain import DecisionRow, Explanation, as_json, by_gain, mask_names, matching
@@ -65,13 +66,12 @@ def command(
     profile: options.ProfileOption = None,
     sets: options.SetOption = None,
 ) -> None:
-    project = selection.load(directory, file, profile, sets)
-    found = gather(project, selectors or ())
+    # What a strict build stops at is what is to be read here.
+    project = selection.load(directory, file, profile, [*(sets or ()), "fusion.strict=false"])
     if serve:
-        _serve(
-            answers(project, [variant.id for variant in project.select(selectors or ())]), port, open_browser
-        )
+        _serve(project, selectors or (), port, open_browser)
         return
+    found = gather(project, selectors or ())
     told = [one.explain() for one in found]
     for line in stale_warnings(project, found, told):
         console.print_note(line)
@@ -91,18 +91,20 @@ def command(
         output.write_text(text, encoding="utf-8")
 
 
-def _serve(given: Answers, port: int, open_browser: bool) -> None:
+def _serve(project: Project, selectors: Sequence[str], port: int, open_browser: bool) -> None:
     """Until Ctrl-C."""
+    given = answers(project, [variant.id for variant in project.select(selectors)])
     try:
         server = Server(given, served_page(), port)
     except OSError as error:
         raise FileAccess(f"port {port} can't be listened on: {error.strerror}") from None
-    console.print_line(server.address)
-    console.print_note("Ctrl-C ends it")
-    sys.stdout.flush()
-    if open_browser:
-        webbrowser.open(server.address)
     with server, contextlib.suppress(KeyboardInterrupt):
+        gather(project, selectors)
+        console.print_line(server.address)
+        console.print_note("Ctrl-C ends it")
+        sys.stdout.flush()
+        if open_browser:
+            webbrowser.open(server.address)
         server.serve_forever()
 
 

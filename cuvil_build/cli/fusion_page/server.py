@@ -89,15 +89,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         """One request of any method."""
-        self.raw_requestline = self.rfile.readline(65537)
-        if not self.raw_requestline or len(self.raw_requestline) > 65536 or not self.parse_request():
-            self.close_connection = True
-            return
         self.close_connection = True
         try:
-            self._answer()
+            self.raw_requestline = self.rfile.readline(65537)
+            if len(self.raw_requestline) <= 65536 and self.raw_requestline and self.parse_request():
+                self.close_connection = True
+                self._answer()
         except (ConnectionError, TimeoutError):
-            return  # whoever asked has left
+            return  # whoever asked has left, or never said what for
         except _Refused as refused:
             self._send(refused.status, JSON, refused.problem.model_dump_json(), refused.headers)
 
