@@ -273,8 +273,8 @@ class Finder:
             return None
         gain = saved.nanoseconds
         if wanted is None and (gain < 0 or (gain == 0 and rule.replacement is None)):
-            lost = f", {-gain} ns more" if gain else ""
-            self.refusals.append(Refusal(found, f"it would cost as much as it saves{lost}"))
+            reason = f"it would cost {-gain} ns more than it saves" if gain else "it would save nothing"
+            self.refusals.append(Refusal(found, reason))
             return None
         depth, name = self.scope.order(found.root)
         rank = GRANULARITIES[::-1].index(rule.granularity)

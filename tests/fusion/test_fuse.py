@@ -52,8 +52,9 @@ SQUEEZE_EXCITE = """agraph (float[N, 4, H, W] x, float[4, 1, 3, 3] dw, float[4] 
 
 
 def fused(text: str) -> FusionResult:
+    """Without the rules that make several nests one kernel."""
     model = network(text)
-    result = fuse_graph(model, shipped_rules())
+    result = fuse_graph(model, [rule for rule in shipped_rules() if rule.name != "attention"])
     verify(model)
     return result
 
@@ -70,9 +71,7 @@ def kernels(model: ir.Model) -> collections.Counter[str]:
             {
                 "MatMulAdd": 3,
                 "Reshape": 4,
-                "TransposeTransposeMatMulDiv": 1,
-                "Softmax": 1,
-                "TransposeMatMulTranspose": 1,
+                "TransposeTransposeMatMulDivAnd4": 1,
                 "MatMulAddAdd": 2,
                 "LayerNormalization": 1,
                 "MatMulAddGelu": 1,
