@@ -29,6 +29,7 @@ from cuvil_build.ops.lowered_graph import (
     RegionItem,
 )
 
+
 def value(name: str, *shape: int, constant: bool = False) -> GraphValue:
     dims = tuple(IntExpr.of(d) for d in shape or (4,))
     array = np.zeros(shape or (4,), np.float32) if constant else None
