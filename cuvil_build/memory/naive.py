@@ -10,6 +10,7 @@ import onnx_ir as ir
 from cuvil_build.cuir.int_expr import IntExpr, product
 from cuvil_build.memory.arena import aligned_bytes
 from cuvil_build.memory.blocks import Block
+from cuvil_build.memory.bound import lower_bound
 from cuvil_build.memory.placement import conflict, first_fit
 from cuvil_build.ops.inference import Inference
 
@@ -23,6 +24,8 @@ class Naive:
     first_fit: int
     """One buffer per value, freed after its last reader, placed where it fits first; no views, nothing in
     place."""
+    peak: int
+    """The most that is alive at once, with one buffer per value: no place for it is smaller."""
     im2col: tuple[int, ...]
     """The patches of each convolution that is no plain matrix product, if they were copied."""
 
@@ -31,7 +34,8 @@ def measure_naive(model: ir.Model, inference: Inference, sizes: Mapping[str, int
     """Of a graph before fusion."""
     blocks = [b for b in _blocks(model, inference) if b.nbytes.symbols() <= sizes.keys() and b.nbytes.terms]
     nbytes = aligned_bytes(blocks, sizes)
-    return Naive(sum(nbytes.values()), _placed(blocks, nbytes), tuple(_patches(model, inference, sizes)))
+    patches = tuple(_patches(model, inference, sizes))
+    return Naive(sum(nbytes.values()), _placed(blocks, nbytes), lower_bound(blocks, nbytes), patches)
 
 
 def _placed(blocks: Sequence[Block], nbytes: Mapping[str, int]) -> int:

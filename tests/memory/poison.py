@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +21,6 @@ from cuvil_build.cuir.int_expr import IntExpr, product
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Expr, IndexValue, Load, Within
 from cuvil_build.kernel.interpret import interpret
-from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.nest import Axis, Nest
 from cuvil_build.memory.blocks import Block
 from cuvil_build.memory.liveness import Place, inner_name
@@ -338,18 +337,3 @@ def _rebuilt(expr: Expr, moved: Mapping[str, IntExpr], known: dict[int, Expr]) -
         value, otherwise = (_shifted(e, moved, known) for e in (expr.value, expr.otherwise))
         return Within(conditions, value, otherwise)  # type: ignore[arg-type]
     return expr
-
-
-def region_of(plan: GraphPlan, name: str) -> LoweredRegion:
-    """By the name of its item."""
-    return next(i.region for i in _regions(plan.graph.body) if i.name == name)
-
-
-def _regions(body: Body) -> Iterator[RegionItem]:
-    for item in body.items:
-        if isinstance(item, RegionItem):
-            yield item
-        elif isinstance(item, LaunchItem):
-            yield from item.items
-        for inner in _inner_bodies(item):
-            yield from _regions(inner)

@@ -29,4 +29,8 @@ def _unfused(job: Job, sizes: Mapping[str, int]) -> dict[str, int]:
     """What the graph as imported would take, in words and bytes."""
     model = load_graph(job.inputs["imported"], job.blobs)
     naive = measure_naive(model, infer_model(model, annotate=False), sizes)
-    return {"unfused, one buffer per value": naive.first_fit, "unfused, no reuse": naive.every_value}
+    return {
+        "unfused, one buffer per value": naive.first_fit,
+        "unfused, alive at once": naive.peak,
+        "unfused, no reuse": naive.every_value,
+    }
