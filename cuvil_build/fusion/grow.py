@@ -31,6 +31,8 @@ class Region:
     """Why it ends where it ends, with the nodes that it would have had."""
     names: dict[str, ir.Value] = field(default_factory=dict)
     """Results of the chain's links that have a name."""
+    lacks_link: bool = False
+    """Whether something is missing that the chain requires: it is no match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ NO_LIMITS = Limits()
 
 
 def grow(scope: Scope, chain: Chain, anchor: ir.Node, limits: Limits = NO_LIMITS) -> Region | None:
-    """The largest region around an anchor; None when it is no anchor or a required link is missing."""
+    """The largest region around an anchor; None when it is no anchor."""
     if not _fits(scope, chain.anchor, anchor) or scope.obstacle(anchor) or not limits.allow(anchor):
         return None
     region = Region(anchor, {anchor: None}, anchor.outputs[0])
@@ -59,12 +61,14 @@ def grow(scope: Scope, chain: Chain, anchor: ir.Node, limits: Limits = NO_LIMITS
         before = len(region.nodes)
         _grow_down(scope, region, element, limits)
         if len(region.nodes) == before and element.repeat in ("", "+"):
-            return None
+            region.lacks_link = True
+            return region
     for element in reversed(chain.before):
         before = len(region.nodes)
         _grow_up(scope, region, element, limits)
         if len(region.nodes) == before and element.repeat == "+":
-            return None
+            region.lacks_link = True
+            return region
     _trim_views(region)
     return region
 
@@ -235,7 +239,8 @@ def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> 
         if node.op_type == "Expand" and scope.kind(region.anchor) == "contraction":
             return ""  # a product reads what is spread where it lies, as heads share keys
         return _view_obstacle(node, scope.known(source), known)
-    if known.shape != wanted.shape:
+    to_memory = all(scope.kind(u) == "contraction" for u in scope.users(value))
+    if known.shape != wanted.shape and not to_memory:
         return f"node '{node.name}' would be computed more than once for each of its elements"
     return ""
 

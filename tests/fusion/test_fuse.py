@@ -52,9 +52,8 @@ SQUEEZE_EXCITE = """agraph (float[N, 4, H, W] x, float[4, 1, 3, 3] dw, float[4] 
 
 
 def fused(text: str) -> FusionResult:
-    """Without the rules that make several nests one kernel."""
     model = network(text)
-    result = fuse_graph(model, [rule for rule in shipped_rules() if rule.name != "attention"])
+    result = fuse_graph(model, shipped_rules())
     verify(model)
     return result
 

@@ -1,5 +1,6 @@
 """Case files of rules: `rule: NAME`, then cases of a title (`=== TITLE`) and a graph before and after.
 
+`with: NAME, NAME` names rules that bring spellings to the one that the rule knows; they run beside it.
 After the graphs may come `--- refused` with what the decision log gives as the reason of each refusal.
 """
 
@@ -17,11 +18,19 @@ class RuleCase:
     refused: tuple[str, ...]
 
 
-def read_cases(path: Path) -> tuple[str, list[RuleCase]]:
-    """The rule's name and its cases."""
+@dataclass(frozen=True)
+class CaseFile:
+    rule: str
+    helpers: tuple[str, ...]
+    """Rules that run beside it."""
+    cases: tuple[RuleCase, ...]
+
+
+def read_cases(path: Path) -> CaseFile:
     header, *blocks = path.read_text(encoding="utf-8").split("\n=== ")
-    rule = header.removeprefix("rule:").strip()
-    return rule, [_read(block) for block in blocks]
+    fields = dict(line.split(": ", 1) for line in header.strip().split("\n"))
+    helpers = tuple(name.strip() for name in fields.get("with", "").split(",") if name.strip())
+    return CaseFile(fields["rule"], helpers, tuple(_read(block) for block in blocks))
 
 
 def _read(block: str) -> RuleCase:
@@ -39,8 +48,8 @@ def _read(block: str) -> RuleCase:
     )
 
 
-def write_cases(path: Path, rule: str, cases: list[RuleCase]) -> None:
-    blocks = [f"rule: {rule}"]
+def write_cases(path: Path, file: CaseFile, cases: list[RuleCase]) -> None:
+    blocks = [f"rule: {file.rule}" + (f"\nwith: {', '.join(file.helpers)}" if file.helpers else "")]
     for case in cases:
         refused = "\n--- refused\n" + "\n".join(case.refused) if case.refused else ""
         blocks.append(

@@ -22,72 +22,83 @@ from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.reference import run_reference
 from cuvil_build.samples import random_samples
 from tests.conftest import input_spec
-from tests.rules.cases import RuleCase, read_cases, with_result, write_cases
+from tests.rules.cases import CaseFile, RuleCase, read_cases, with_result, write_cases
 
 HERE = Path(__file__).parent
 RULES = paths.find_yaml("rules")
 FILES = sorted(HERE.glob("*.case"))
-CASES = [(file.stem, case) for file in FILES for case in read_cases(file)[1]]
+CASES = [(file, case) for file in map(read_cases, FILES) for case in file.cases]
+NAMES = [f"{file.rule}: {case.title}" for file, case in CASES]
 
 
-def rule_of(name: str) -> Rule:
-    return load_rule(RULES[name])
+def rules_of(file: CaseFile) -> list[Rule]:
+    return [load_rule(RULES[name]) for name in (file.rule, *file.helpers)]
 
 
-def apply_rule(rule: Rule, text: str) -> tuple[ir.Model, FusionResult]:
-    """The graph before, and what the rule made of it."""
+def apply_rules(file: CaseFile, text: str) -> tuple[ir.Model, FusionResult]:
+    """The graph before, and what the rules made of it."""
     model = parse_model(text)
     infer_model(model)
     verify(model)
     before = model.clone()
-    result = fuse_graph(model, [rule])
+    result = fuse_graph(model, rules_of(file))
     verify(model)
     return before, result
 
 
-def refusals(result: FusionResult) -> tuple[str, ...]:
-    return tuple(d.refused_by for d in result.decisions if not d.applied)
+def refusals(file: CaseFile, result: FusionResult) -> tuple[str, ...]:
+    return tuple(d.refused_by for d in result.decisions if not d.applied and d.rule == file.rule)
 
 
 def test_every_rule_has_a_case_file_and_every_file_a_rule() -> None:
-    assert sorted(RULES) == [file.stem for file in FILES]
-    for file in FILES:
-        rule, cases = read_cases(file)
-        assert rule == file.stem and cases
+    assert sorted(RULES) == sorted(file.stem for file in FILES)
+    for path in FILES:
+        file = read_cases(path)
+        assert file.rule == path.stem and file.cases
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_case_file_has_what_matches_and_what_must_not(path: Path) -> None:
+    file = read_cases(path)
+    results = [apply_rules(file, case.before)[1] for case in file.cases]
+    applied = [any(d.applied and d.rule == file.rule for d in r.decisions) for r in results]
+    assert True in applied and False in applied
 
 
 if "CUVIL_UPDATE_CASES" in os.environ:
 
     def test_update_cases() -> None:
-        for file in FILES:
-            rule, cases = read_cases(file)
-            results = [apply_rule(rule_of(rule), case.before)[1] for case in cases]
-            new = [with_result(c, print_graph(r.model), refusals(r)) for c, r in zip(cases, results)]
-            write_cases(file, rule, new)
+        for path in FILES:
+            file = read_cases(path)
+            results = [apply_rules(file, case.before)[1] for case in file.cases]
+            new = [
+                with_result(c, print_graph(r.model), refusals(file, r)) for c, r in zip(file.cases, results)
+            ]
+            write_cases(path, file, new)
 
 
-@pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{n}: {c.title}" for n, c in CASES])
-def test_case(name: str, case: RuleCase) -> None:
-    before, result = apply_rule(rule_of(name), case.before)
+@pytest.mark.parametrize(("file", "case"), CASES, ids=NAMES)
+def test_case(file: CaseFile, case: RuleCase) -> None:
+    before, result = apply_rules(file, case.before)
     assert print_graph(result.model).strip() == case.after
-    assert refusals(result) == case.refused
+    assert refusals(file, result) == case.refused
     inputs = [input_spec(value) for value in before.graph.inputs]
-    for feeds in random_samples(inputs, {}, name, cases=3):
+    for feeds in random_samples(inputs, {}, file.rule, cases=3):
         want = run_reference(before, feeds).outputs
         found = compare(run_reference(result.model, feeds).outputs, want)
         assert found.passed, found.describe()
 
 
-@pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{n}: {c.title}" for n, c in CASES])
-def test_a_second_run_changes_nothing(name: str, case: RuleCase) -> None:
-    _, result = apply_rule(rule_of(name), case.before)
+@pytest.mark.parametrize(("file", "case"), CASES, ids=NAMES)
+def test_a_second_run_changes_nothing(file: CaseFile, case: RuleCase) -> None:
+    _, result = apply_rules(file, case.before)
     once = print_graph(result.model)
-    again = fuse_graph(result.model, [rule_of(name)])
+    again = fuse_graph(result.model, rules_of(file))
     assert print_graph(again.model) == once
 
 
-@pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{n}: {c.title}" for n, c in CASES])
-def test_regions_lower(name: str, case: RuleCase) -> None:
-    _, result = apply_rule(rule_of(name), case.before)
+@pytest.mark.parametrize(("file", "case"), CASES, ids=NAMES)
+def test_regions_lower(file: CaseFile, case: RuleCase) -> None:
+    _, result = apply_rules(file, case.before)
     lowered = lower_graph(result.model, result.inference, lambda _, rank: tuple(range(rank)))
     assert lowered.body.items
