@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import onnx_ir as ir
 from cuvil_build.api import BuildResult, Options, Project
 from cuvil_build.cuir.text import parse_model
 from cuvil_build.execute.events import Ended, Event
+from cuvil_build.paths import shipped
 
 CONFIG = """\
 version: 1
@@ -20,7 +22,7 @@ models:
   dense: {source: dense.onnx, dims: {N: {min: 1, max: 8}}}
 precision: {fp32: {}}
 targets: {x64: {use: x86_64-avx2}}
-fusion: {overrides: fusion.overrides.yaml}
+fusion: {rules: [rules/*.yaml], overrides: fusion.overrides.yaml}
 builds:
   - {model: dense, precision: fp32, target: x64}
 """
@@ -31,6 +33,7 @@ GRAPH = """agraph (float[N, 16] x, float[16, 24] w1, float[24] b1, float[24, 8] 
         scaled = Div(sum, root)  erf = Erf(scaled)  shifted = Add(erf, one)
         gelu = Mul(sum, shifted)  halved = Mul(gelu, half)
         second = MatMul(halved, w2)  biased = Add(second, b2)  y = Tanh(biased) }"""
+RULES = ("elementwise-chain", "epilogue", "gelu-erf")
 FIRST = ("product", "sum", "scaled", "erf", "shifted", "gelu", "halved")
 GELU = FIRST[2:]
 SECOND = ("second", "biased", "y")
@@ -57,6 +60,9 @@ class FusedProject:
             node.name = node.outputs[0].name
         ir.save(model, root / "dense.onnx")
         (root / "cuvil.yaml").write_text(CONFIG)
+        (root / "rules").mkdir()
+        for name in RULES:
+            shutil.copyfile(shipped("rules") / f"{name}.yaml", root / "rules" / f"{name}.yaml")
         (root / "fusion.overrides.yaml").write_text("# Decisions of the team.\n")
         return FusedProject(root)
 

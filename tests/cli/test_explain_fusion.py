@@ -162,7 +162,7 @@ def test_a_project_without_an_override_file_says_how_to_have_one(project: FusedP
     config = project.root / "cuvil.yaml"
     text = config.read_text()
     try:
-        config.write_text(text.replace("fusion: {overrides: fusion.overrides.yaml}\n", ""))
+        config.write_text(text.replace(", overrides: fusion.overrides.yaml", ""))
         given = answers(project.project(), [VARIANT])
         assert given.look().file == ""
         with pytest.raises(MissingKey, match="names no override file"):

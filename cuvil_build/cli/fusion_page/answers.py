@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cuvil_build import yaml_source
@@ -22,12 +23,33 @@ from cuvil_build.fusion.override_edit import decide, matching_entries, rewrite
 from cuvil_build.fusion.overrides import read_overrides
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a request may name."""
+
+    rules: tuple[str, ...]
+    nodes: frozenset[str]
+
+    @staticmethod
+    def of(found: Sequence[Fused]) -> Known:
+        return Known(tuple(known_rules(found)), frozenset(name for one in found for name in one.node_lines()))
+
+
 def answers(project: Project, chosen: Sequence[str]) -> Answers:
     """For variants by their ids, as their last build left them."""
-    return Answers(
-        look=lambda: look(project, current(project, chosen)),
-        decide=lambda request: write(project, current(project, chosen), request),
-    )
+    known: list[Known] = []
+
+    def look_again() -> DecisionsResponse:
+        found = current(project, chosen)
+        known[:] = [Known.of(found)]
+        return look(project, found)
+
+    def decide_one(request: OverrideRequest) -> OverrideResponse:
+        if not known:
+            known.append(Known.of(current(project, chosen)))
+        return write(project, known[0], request)
+
+    return Answers(look_again, decide_one)
 
 
 def look(project: Project, found: Sequence[Fused]) -> DecisionsResponse:
@@ -44,7 +66,7 @@ def look(project: Project, found: Sequence[Fused]) -> DecisionsResponse:
     return DecisionsResponse(file=_name(file), text=_text(file), warnings=warnings, steps=views)
 
 
-def write(project: Project, found: Sequence[Fused], request: OverrideRequest) -> OverrideResponse:
+def write(project: Project, known: Known, request: OverrideRequest) -> OverrideResponse:
     """Checked before anything is written; one writer at a time, whichever process it is in."""
     file = override_file(project)
     if file is None:
@@ -52,14 +74,13 @@ def write(project: Project, found: Sequence[Fused], request: OverrideRequest) ->
             "cuvil.yaml names no override file",
             hint="add 'fusion: {overrides: fusion.overrides.yaml}' and the file",
         )
-    rules = known_rules(found)
-    if request.rule not in rules:
-        raise InvalidRequest(f"there is no rule '{request.rule}'", hint=nearest(request.rule, rules))
-    _check_nodes(found, request.nodes)
+    if request.rule not in known.rules:
+        raise InvalidRequest(f"there is no rule '{request.rule}'", hint=nearest(request.rule, known.rules))
+    _check_nodes(known.nodes, request.nodes)
 
     def change(text: str) -> str:
         after = decide(text, file.name, request.key, request.rule, request.nodes)
-        read_overrides(yaml_source.parse(after, file.name), rules)
+        read_overrides(yaml_source.parse(after, file.name), known.rules)
         return after
 
     with locked(project.layout.cuvil / "overrides.lock", lambda _: None):
@@ -76,8 +97,7 @@ def write(project: Project, found: Sequence[Fused], request: OverrideRequest) ->
     )
 
 
-def _check_nodes(found: Sequence[Fused], names: Sequence[str]) -> None:
-    known = {name for one in found for name in one.node_lines()}
+def _check_nodes(known: Collection[str], names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             hint = nearest(name, known)

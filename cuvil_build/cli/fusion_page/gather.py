@@ -87,7 +87,7 @@ class Fused:
     def node_lines(self) -> dict[str, tuple[str, ...]]:
         """Names of the model's nodes with their source lines."""
         model = self._graph_before()
-        names = {name for node in all_nodes(model) for name in source_nodes(node)}
+        names = {name for node in all_nodes(model) for name in source_nodes(node) or [node.name or ""]}
         return dict.fromkeys(sorted(names), ()) | source_lines(model)
 
     def _graph_before(self) -> Any:
