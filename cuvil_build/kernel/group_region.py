@@ -20,6 +20,7 @@ from cuvil_build.kernel.expr import Apply, Buffer, Expr, Load
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.group_access import may_group
 from cuvil_build.kernel.group_axes import SharedAxis, align, substitute
+from cuvil_build.kernel.group_scratch import in_place
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads
 from cuvil_build.kernel.routine import Routine
@@ -65,7 +66,7 @@ def _with_group(region: LoweredRegion, candidate: _Candidate, group: Group) -> L
     hoisted = [n for n in range(candidate.start, candidate.stop) if n not in candidate.chosen]
     before = replace(region, nests=region.nests[: candidate.start])
     after = group_nests(replace(region, nests=region.nests[candidate.stop :]))
-    own = {b.name for b in group.scratch}
+    own = candidate.private
     left = {b.name for b in after.inner}
     nests = (*before.nests, *(region.nests[n] for n in hoisted), group, *after.nests)
     return replace(region, inner=tuple(b for b in region.inner if b.name in left - own), nests=nests)
@@ -180,7 +181,11 @@ def _grouped(candidate: _Candidate) -> Group | None:
         block = _block(row.extent, others, batch, whole)
     if block:
         whole = _Builder(nests, batch, row, block, candidate.private)
-    if not whole.axes or not whole.scratch or whole.scratch_bytes() > (MOST_BYTES if block else SCRATCH_BYTES):
+    if (
+        not whole.axes
+        or not whole.scratch
+        or whole.scratch_bytes() > (MOST_BYTES if block else SCRATCH_BYTES)
+    ):
         return None
     outer = batch if row is None or not block else (*batch, row)
     if not may_group(nests, outer, block, candidate.private):
@@ -238,9 +243,9 @@ class _Builder:
         self._anchor = _anchor(nests)
         placed = [self._placed(n, nest, shared, row) for n, nest in enumerate(nests)]
         shrunk = self._shrunk(placed, private)
-        self.scratch = tuple(buffer for buffer, _ in shrunk.values())
         varying = self._varying(placed)
-        self._nests = tuple(self._renewed(nest, shrunk, varying) for nest in placed)
+        renewed = [self._renewed(nest, shrunk, varying) for nest in placed]
+        self._nests, self.scratch = in_place(renewed, [buffer for buffer, _ in shrunk.values()])
 
     def group(self) -> Group:
         return Group(self._anchor, self.axes, self._nests, self.scratch, self._nodes)

@@ -15,6 +15,7 @@ from cuvil_build.kernel.group_access import may_group
 from cuvil_build.kernel.group_axes import SharedAxis, align, digits
 from cuvil_build.kernel.group_canonical import canonicalise_group
 from cuvil_build.kernel.group_region import group_nests
+from cuvil_build.kernel.group_scratch import in_place
 from cuvil_build.kernel.interpret import interpret
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.nest import Axis, Nest
@@ -90,7 +91,7 @@ def test_attention_is_one_group_over_its_heads() -> None:
     region = attention(12, 20, 20)
     group = the_group(region)
     assert group.anchor == "attention" and extents(group) == ["12"]
-    assert [[str(d) for d in b.shape] for b in group.scratch] == [["1", "20", "20"]] * 2
+    assert [[str(d) for d in b.shape] for b in group.scratch] == [["1", "20", "20"]]
     assert group_nests(region).inner == ()
     assert group.written() == {"y"} and [b.name for b in group.buffers()] == ["q", "k", "v", "y"]
 
@@ -107,14 +108,14 @@ def test_a_group_computes_what_its_nests_do(rows: int) -> None:
 def test_few_heads_are_cut_into_blocks_of_rows() -> None:
     group = the_group(attention(2, 256, 64))
     assert extents(group) == ["2", "4"]
-    assert [str(b.shape[1]) for b in group.scratch] == ["64", "64"]
+    assert [str(b.shape[1]) for b in group.scratch] == ["64"]
     assert [str(a.extent) for a in group.nests[0].axes] == ["64", "64"]
 
 
 def test_what_a_point_keeps_stays_in_the_cache() -> None:
     group = the_group(attention(16, 384, 2048))
     rows = group.scratch[0].shape[1].value
-    assert 2 * rows * 2048 * 4 <= 512 * 1024 and rows >= 32
+    assert rows * 2048 * 4 <= 256 * 1024 and rows >= 32 and 384 % rows == 0
 
 
 def test_a_product_with_a_matrix_of_weights_stays_a_kernel_of_its_own() -> None:
@@ -225,6 +226,38 @@ def test_reads_that_data_decides_are_refused() -> None:
     places = buffer("i", [16], dtype=INT64)
     gathered = load(one.stages[0].target, load(places, "r"))
     assert not may((one, Nest("gather", two.axes, (replace(two.stages[0], value=gathered),))))
+
+
+# Results in place ----------------------------------------------------------------------------------------
+
+
+def test_what_nothing_reads_any_more_is_overwritten() -> None:
+    group = the_group(attention(12, 20, 20))
+    assert [b.name for b in group.scratch] == ["m0"]
+    assert [stage.target.name for nest in group.nests for stage in nest.stages if stage.axes == ()] == [
+        "m0",
+        "y",
+    ]
+    assert group.nests[1].stages[-1].target.name == "m0"
+
+
+@pytest.mark.parametrize(
+    ("read", "again", "overwritten"),
+    [("r", False, True), ("r", True, False), ("15 - r", False, False), ("0", False, False)],
+)
+def test_reads_of_other_points_and_later_ones_keep_their_memory(
+    read: str, again: bool, overwritten: bool
+) -> None:
+    one, two = (buffer(n, [16], "inner") for n in ("m0", "m1"))
+    y = buffer("y", [16], "output")
+    last = apply("add", load(two, "r"), load(one, "r")) if again else load(two, "r")
+    nests = [
+        Nest("map", axes(r=16), (stage((), "store", target, ["r"], value),))
+        for target, value in ((one, number(1.0)), (two, apply("neg", load(one, read))), (y, last))
+    ]
+    found, left = in_place(nests, [one, two])
+    assert len(left) == (1 if overwritten else 2)
+    assert (found[1].stages[0].target == one) == overwritten
 
 
 # Canonical form ------------------------------------------------------------------------------------------
