@@ -117,9 +117,13 @@ def lower_elements(build: NestBuilder, data: View, indices: View, *, axis: int =
 
 
 def infer_nd(ctx: InferContext, data: Known, indices: Known, *, batch_dims: int = 0) -> Known:
+    if not 0 <= batch_dims < min(data.rank, indices.rank):
+        raise ShapeMismatch(f"GatherND of ranks {data.rank} and {indices.rank}, {batch_dims} of them batches")
     depth = indices.shape[-1]
     if not depth.is_static:
         raise NotYet(f"GatherND with indices of {depth} entries")
+    if not depth.value <= data.rank - batch_dims:
+        raise ShapeMismatch(f"GatherND with indices of {depth} entries into rank {data.rank - batch_dims}")
     for axis in range(batch_dims):
         ctx.require_equal(data.shape[axis], indices.shape[axis], f"GatherND, axis {axis}")
     return Known(data.dtype, (*indices.shape[:-1], *data.shape[batch_dims + depth.value :]))

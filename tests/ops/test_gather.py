@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cuvil_build.cuir.text import parse_model
+from cuvil_build.errors import ShapeMismatch
+from cuvil_build.ops.infer import infer_model
+
 from .harness import Case, check, f32, i64
 from .symbolic import check_symbolic
 
@@ -34,3 +38,18 @@ def test_matches_onnxruntime(case: Case) -> None:
 @pytest.mark.parametrize("position", (2, -1))
 def test_one_position_that_data_decides(position: int) -> None:
     check_symbolic(Case("Gather", [DATA, np.array(position)], {"axis": 1}), [1])
+
+
+@pytest.mark.parametrize(
+    ("indices", "attribute", "words"),
+    [
+        ("int64", "", "of ranks 2 and 0"),
+        ("int64[2, 3]", "", "3 entries into rank 2"),
+        ("int64[2, 2]", "<batch_dims = 1>", "2 entries into rank 1"),
+        ("int64[2, 1]", "<batch_dims = 2>", "2 of them batches"),
+    ],
+)
+def test_indices_that_do_not_fit_are_refused(indices: str, attribute: str, words: str) -> None:
+    text = f"agraph (float[2,3] x, {indices} i) => (float[2] y) {{ y = GatherND {attribute} (x, i) }}"
+    with pytest.raises(ShapeMismatch, match=words):
+        infer_model(parse_model(text))
