@@ -226,7 +226,7 @@ class Finder:
             Refusal(Found(rule, number, anchor, nodes, region.result, names), reason)
             for reason, nodes in region.refusals
         )
-        if len(region.nodes) == 1:
+        if len(region.nodes) == 1 or region.lacks_link:
             self.refusals += ends
             return None
         return self._candidate(found, pin, ends)

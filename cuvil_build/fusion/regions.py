@@ -118,10 +118,10 @@ class Regions:
 
 def _largest(refusals: Iterable[Refusal]) -> list[Refusal]:
     """Without those that say of some nodes what another says of more."""
-    kept: dict[tuple[str, str], list[tuple[set[ir.Node], Refusal]]] = {}
+    kept: dict[tuple[str, str, str], list[tuple[set[ir.Node], Refusal]]] = {}
     for refusal in sorted(refusals, key=lambda r: -len(r.found.nodes)):
         nodes = set(refusal.found.nodes)
-        same = kept.setdefault((refusal.found.rule.name, refusal.reason), [])
+        same = kept.setdefault((refusal.found.rule.name, refusal.reason, str(refusal.override or "")), [])
         if not any(nodes <= other for other, _ in same):
             same.append((nodes, refusal))
     return [refusal for same in kept.values() for _, refusal in same]

@@ -111,7 +111,7 @@ class Replacer:
         sources = [v for node in match.nodes for v in node.inputs if v is not None]
         last.append(new)
         take_place(self.scope, draft.result, draft.output, self.namer)
-        finish(self.scope, new, match.nodes)
+        finish(self.scope, new, sorted(match.nodes, key=self.scope.order))
         self._sweep(sources, new[0])
         return new
 

@@ -8,7 +8,8 @@ def region(text: str, chain: str, anchor: str) -> Region | None:
     scope = scope_of(text)
     pattern = parse_pattern(chain, FUNCTIONS)
     assert isinstance(pattern, Chain)
-    return grow(scope, pattern, node_of(scope, anchor))
+    found = grow(scope, pattern, node_of(scope, anchor))
+    return None if found is None or found.lacks_link else found
 
 
 def results(found: Region | None) -> list[str]:

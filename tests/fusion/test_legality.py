@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -90,7 +92,7 @@ def test_nodes_of_different_graphs(rule: Rule) -> None:
 
 def test_nodes_that_only_compute_shapes() -> None:
     text = """agraph (float[N, 4] x, float[M, 4] z) => (float[K, 2] y)
-        <int64[1] first = {0}, int64[1] two = {2}, int64[1] last = {-1}, int64[1] zero = {0}, int64[1] one = {1}>
+        <int64[1] two = {2}, int64[1] zero = {0}, int64[1] one = {1}>
         { s = Shape(x)  n = Slice(s, zero, one)  d = Mul(n, two)  e = Add(d, zero)
           k = Concat <axis = 0> (e, two)  y = Reshape(x, k) }"""
     rule = group("(a, b, c) => (y) { t = Mul(a, b)  y = Add(t, c) }")
@@ -183,7 +185,7 @@ def test_rules_that_undo_each_other(pairs: list[tuple[str, str]], message: str) 
 
 def test_rules_that_work_along_a_long_chain_come_to_an_end() -> None:
     names = ["x", *(f"t{i}" for i in range(60)), "y"]
-    body = "  ".join(f"{new} = Relu({old})" for old, new in zip(names, names[1:]))
+    body = "  ".join(f"{new} = Relu({old})" for old, new in itertools.pairwise(names))
     text = f"agraph (float[N, 4] x) => (float[N, 4] y) {{ {body} }}"
     result = run(text, fold("(a) => (y) { t = Relu(a)  y = Relu(t) }", "(a) => (y) { y = Relu(a) }"))
     assert [node.op_type for node in result.model.graph] == ["Relu"]
