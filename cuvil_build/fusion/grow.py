@@ -157,7 +157,7 @@ def _shape_obstacle(scope: Scope, node: ir.Node, source: ir.Value, open_values: 
 
 
 def _spreads(before: Known, after: Known) -> bool:
-    """Dims that are not the number 1 agree with the result's: inference has seen to it, by a guard if need be."""
+    """Dims that are not the number 1 agree with the result's: inference sees to it, by a guard if need be."""
     padded = [ONE] * (after.rank - before.rank) + list(before.shape)
     return any(old == ONE and new != ONE for old, new in zip(padded, after.shape))
 

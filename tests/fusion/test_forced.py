@@ -45,7 +45,7 @@ def applied(result: FusionResult) -> dict[tuple[str, ...], tuple[str, str]]:
 
 
 def test_a_forced_rule_wins_over_a_larger_gain() -> None:
-    assert list(applied(run(TEXT, "")).values())[0][0] in ("large", "any")
+    assert next(iter(applied(run(TEXT, "")).values()))[0] in ("large", "any")
     result = run(TEXT, "force:\n  - {rule: small, nodes: Exp_1}\n")
     found = applied(result)
     assert found[("Tanh_0", "Exp_1")] == ("small", "force o.yaml:2")
@@ -87,7 +87,8 @@ def test_a_pin_comes_before_rewrites() -> None:
 def test_a_rewrite_may_be_pinned() -> None:
     fold = rule_from(
         "stage: fold\npattern: '(x) => (y) { y = Exp|Neg(x) }'\n"
-        "action: {replace_with: '(x) => (y) { y = Softplus(x) }'}\nwhere: op(y) == 'Exp'\n", "small")  # fmt: skip
+        "action: {replace_with: '(x) => (y) { y = Softplus(x) }'}\n"
+        "where: op(y) == 'Exp'\n", "small")  # fmt: skip
     result = run(TEXT, "pin:\n  - {rule: small, nodes: [Exp_1]}\n", [fold])
     assert applied(result)[("Exp_1",)] == ("small", "pin o.yaml:2")
     with pytest.raises(InvalidValue, match="where: op"):

@@ -85,3 +85,65 @@ def test_an_inner_value_read_outside_is_an_obstacle() -> None:
     graph = parse_graph("(a) => (y) { t = Relu(a)  y = Tanh(t) }", FUNCTIONS)
     (match,) = find_matches(scope, graph, 1e-5, root)
     assert obstacle(scope, match, root.outputs[0]) == "value 't' is read by node 'Exp_2' too"
+
+
+RUN = "agraph (float[2, 6] x, float[2, 6] w) => (float[2, 6] y) <int64[2] a = {3, 4}, int64[2] b = {2, 6}>"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("p = Reshape(x, a)  q = Cast <to = 1> (p)  t = Reshape(q, b)  y = Tanh(t)", ["x", "p", "q", "t"]),
+        ("t = Reshape(x, b)  y = Tanh(t)", ["x", "t"]),
+        ("y = Tanh(x)", ["x"]),
+    ],
+)
+def test_any_number_of_nodes_in_a_row(body: str, found: list[str]) -> None:
+    """The longest run comes first."""
+    pattern = "(v) => (y) { t = (Reshape|Cast)*(v)  y = Tanh(t) }"
+    assert [names(m)["v"] for m in matches(f"{RUN} {{ {body} }}", pattern, "y")] == found
+    at_least_one = matches(f"{RUN} {{ {body} }}", pattern.replace("*", "+"), "y")
+    assert [names(m)["v"] for m in at_least_one] == found[:-1]
+
+
+def test_a_row_covers_its_nodes() -> None:
+    text = f"{RUN} {{ p = Reshape(x, a)  t = Reshape(p, b)  y = Tanh(t) }}"
+    first = matches(text, "(v) => (y) { y = Tanh(Reshape*(v)) }", "y")[0]
+    assert [node.outputs[0].name for node in first.nodes] == ["y", "t", "p"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        ("(v) => (y) { y = Concat(v, v, ...) <axis = 1> }", 0),
+        ("(v) => (y) { y = Concat(v, ...) <axis = 1> }", 0),
+        ("(v) => (y) { y = Concat(v, _, ...) <axis = 1> }", 1),
+        ("(v, u) => (y) { y = Concat(v, u, v) <axis = 1> }", 1),
+        ("(v, u) => (y) { y = Concat(v, u) <axis = 1> }", 0),
+        ("(v) => (y) { y = Concat(v, _, _, _, ...) <axis = 1> }", 0),
+    ],
+)
+def test_more_operands_of_the_same(pattern: str, count: int) -> None:
+    text = "agraph (float[2] x, float[2] w) => (float[6] y) { y = Concat <axis = 0> (x, w, x) }"
+    assert len(matches(text, pattern.replace("axis = 1", "axis = 0"), "y")) == count
+    same = "agraph (float[2] x, float[2] w) => (float[6] y) { y = Concat <axis = 0> (x, x, x) }"
+    pattern = "(v) => (y) { y = Concat(v, v, ...) <axis = 0> }"
+    assert [names(m)["v"] for m in matches(same, pattern, "y")] == ["x"]
+
+
+CONV = "agraph (float[1, 2, 4, 4] x, float[2, 2, 1, 1] w, float[2] c) => (float[1, 2, 4, 4] y)"
+
+
+def test_operands_may_be_missing() -> None:
+    pattern = "(v, w, b) => (y) { y = Conv(v, w, b?) }"
+    (without,) = matches(f"{CONV} {{ y = Conv(x, w) }}", pattern, "y")
+    assert set(without.values) == {"v", "w", "y"}
+    (with_bias,) = matches(f"{CONV} {{ y = Conv(x, w, c) }}", pattern, "y")
+    assert names(with_bias)["b"] == "c"
+    assert not matches(f"{CONV} {{ y = Conv(x, w, c) }}", "(v, w) => (y) { y = Conv(v, w) }", "y")
+
+
+def test_an_operand_that_is_left_out_in_the_middle_is_no_other() -> None:
+    text = f"{HALVES} {{ y = Clip(x, , two) }}"
+    assert not matches(text, "(v) => (y) { y = Clip(v, 2) }", "y")
+    assert matches(text, "(v, a) => (y) { y = Clip(v, a?, _?) }", "y")

@@ -31,6 +31,34 @@ def test_a_graph_has_numbers_attributes_and_optional_nodes() -> None:
     assert [op.name for op in graph.nodes["y"].ops] == ["Softmax", "LogSoftmax"]
 
 
+def test_links_of_a_chain_may_have_names() -> None:
+    chain = parse_pattern("Conv -> norm = BatchNormalization -> Relu", FUNCTIONS)
+    assert isinstance(chain, Chain)
+    assert [str(e) for e in chain.elements()] == ["Conv", "norm = BatchNormalization", "Relu"]
+    assert chain.names() == ("anchor", "result", "norm")
+
+
+def test_an_operand_may_be_a_node() -> None:
+    graph = parse_pattern("(x) => (y) { y = Mul(x, Sigmoid(Cast?(x) <to = 1>)) }", FUNCTIONS)
+    assert isinstance(graph, GraphPattern)
+    assert [(name, node.operands) for name, node in graph.nodes.items()] == [
+        ("y.1.0", ("x",)),
+        ("y.1", ("y.1.0",)),
+        ("y", ("x", "y.1")),
+    ]
+    assert graph.names() == ("x", "y")
+
+
+def test_nodes_in_a_row_operands_that_may_be_missing_and_more_of_the_same() -> None:
+    graph = parse_pattern(
+        "(x, w, b) => (y) { t = (Reshape|Cast)*(x)  c = Conv(t, w, b?)  y = Concat(c, _, ...) }", FUNCTIONS
+    )
+    assert isinstance(graph, GraphPattern)
+    assert graph.nodes["t"].is_run and graph.nodes["t"].is_optional
+    assert (graph.nodes["c"].operands, graph.nodes["c"].required) == (("t", "w", "b"), 2)
+    assert graph.nodes["y"].operands == ("c", "_") and graph.nodes["y"].repeats_last
+
+
 @pytest.mark.parametrize(
     ("text", "offset", "message"),
     [
@@ -46,6 +74,17 @@ def test_a_graph_has_numbers_attributes_and_optional_nodes() -> None:
         ("(x, w) => (y) { y = Relu(x) }", 0, "'w' is never used"),
         ("(x) => (y) { y = Relu(x", 23, "expected ',', not the end"),
         ("(x) => (y) { y = Cast?(1) }", 13, "an optional node needs an operand that stands for it"),
+        (
+            "(x, w) => (y) { y = (Add|Mul)*(x, w) }",
+            16,
+            "nodes in a row are written with their first operand alone",
+        ),
+        ("(x, w) => (y) { y = Conv(x?, w) }", 30, "operands that may be missing come last"),
+        ("(x) => (y) { y = Concat(...) }", 24, "expected a value, not '...'"),
+        ("(x) => (y) { y = Concat(x, ..., x) }", 30, "expected ')', not ','"),
+        ("(x) => (y) { y = Mul(x, Sigmoid(z)) }", 24, "'z' is neither an input nor computed"),
+        ("a = Conv -> a = Relu", 0, "'a' is defined twice"),
+        ("anchor = Conv -> Relu", 0, "'anchor' is defined twice"),
     ],
 )
 def test_mistakes_have_their_place(text: str, offset: int, message: str) -> None:

@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from cuvil_build.cuir.text import parse_model
 from cuvil_build.errors import CuvilError, InvalidValue, NameClash
+from cuvil_build.fusion.fuse import fuse_graph
 from cuvil_build.fusion.rule import load_rule, load_rules
 from tests.fusion.rule_files import HEAD, rule_from, shipped_rules
 
@@ -105,3 +107,48 @@ def test_two_files_of_one_rule_clash(tmp_path: Path) -> None:
         (tmp_path / folder / "test.yaml").write_text(GOOD)
     with pytest.raises(NameClash, match=r"is defined in a/test\.yaml too"):
         load_rules(sorted(tmp_path.glob("*/test.yaml")))
+
+
+CONV_NORM_RELU = """agraph (float[1, 2, 4, 4] x, float[2, 2, 1, 1] w, float[2] c, float[2] s, float[2] b, float[2] m,
+    float[2] v) => (float[1, 2, 4, 4] y)
+    { d = Conv(x, w%s)  n = BatchNormalization(d, s, b, m, v)  y = Relu(n) }"""
+
+
+@pytest.mark.parametrize(("bias", "applied"), [("", True), (", c", False)])
+def test_a_convolution_without_a_bias_is_simple_to_say(bias: str, applied: bool) -> None:
+    rule = rule_from(
+        "stage: fuse\npattern: Conv -> BatchNormalization -> Relu\n"
+        "where: not has_input(anchor, 2)\naction: fuse\n"
+    )
+    (decision,) = fuse_graph(parse_model(CONV_NORM_RELU % bias), [rule]).decisions
+    assert decision.applied == applied
+    assert decision.refused_by == ("" if applied else "where: not has_input(anchor, 2)")
+
+
+def test_constraints_may_name_the_links_of_a_chain() -> None:
+    rule = rule_from(
+        "stage: fuse\npattern: Conv -> norm = BatchNormalization -> Relu\n"
+        "where: [inputs(norm) == 5, op(result) == 'Relu', inputs(anchor) == 2]\naction: fuse\n"
+    )
+    (decision,) = fuse_graph(parse_model(CONV_NORM_RELU % ""), [rule]).decisions
+    assert decision.applied
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    ["(x) => (y) { y = Exp(_) }", "(x) => (y) { y = Concat(x, ...) }", "(x) => (y) { y = Clip(x, x?) }"],
+)
+def test_a_replacement_names_each_operand(replacement: str) -> None:
+    with pytest.raises(CuvilError, match="a replacement names each of its operands|is never used"):
+        rule_from(
+            f"stage: fold\npattern: '(x) => (y) {{ y = Relu(x) }}'\n"
+            f"action: {{replace_with: '{replacement}'}}\n"
+        )
+
+
+def test_a_replacement_may_hold_nodes_within_nodes() -> None:
+    rule = rule_from(
+        "stage: fold\npattern: '(x) => (y) { t = Relu(x)  y = Tanh(t) }'\n"
+        "action: {replace_with: '(x) => (y) { y = Tanh(Relu(x)) }'}\n"
+    )
+    assert rule.replacement is not None and list(rule.replacement.nodes) == ["y.0", "y"]
