@@ -122,7 +122,8 @@ def _lines(name: str, found: Measured) -> Iterator[str]:
     yield f"  order: bound {found.source_bound:,} in the model's, {gain:.1%} gained"
     naive = found.naive
     yield f"  unfused: alive at once {naive.peak:,} ({found.saved(naive.peak):.1%} saved)"
-    yield f"    first fit {naive.first_fit:,} ({found.saved(naive.first_fit):.1%}), no reuse {naive.every_value:,}"
+    saved = found.saved(naive.first_fit)
+    yield f"    first fit {naive.first_fit:,} ({saved:.1%} saved), no reuse {naive.every_value:,}"
     if naive.im2col:
         count, most = len(naive.im2col), max(naive.im2col)
         yield f"  patches of {count} convolutions: {sum(naive.im2col):,}, largest {most:,}"

@@ -95,3 +95,57 @@ def test_static_plans_stay_near_the_lower_bound(seed: int) -> None:
     plan = plan_arena(blocks, {})
     assert_disjoint(blocks, plan, {})
     assert plan.arena.value <= 1.25 * plan.lower_bound
+
+
+# Several orders ----------------------------------------------------------------------------------
+
+
+def crossing() -> list[Block]:
+    """Which blocks are the large ones depends on the sizes: one order is bad at one end."""
+    n, m = IntExpr.of("n"), IntExpr.of("m")
+    rng = random.Random(5)
+    blocks = []
+    for i in range(24):
+        first = rng.randrange(20)
+        nbytes = rng.choice([n * 64, m * 64, n * 128 + m * 64, n * 64 + 4096, m * 192])
+        blocks.append(Block(f"b{i}", nbytes, first, first + rng.randrange(5)))
+    return blocks
+
+
+POINTS = ({"n": 64, "m": 4}, {"n": 4, "m": 64}, {"n": 1, "m": 1})
+
+
+def test_each_planned_size_gets_an_arena_near_its_own_plan() -> None:
+    blocks = crossing()
+    plan = plan_arena(blocks, POINTS[0], POINTS[1:])
+    for point in POINTS:
+        alone = plan_arena(blocks, point).reference_arena
+        assert concrete(plan, point)[1] <= alone + alone // 100
+    lone = plan_arena(blocks, POINTS[0])
+    assert any(concrete(lone, p)[1] > 1.01 * concrete(plan, p)[1] for p in POINTS), "one order does for all"
+
+
+@pytest.mark.parametrize("sizes", [*POINTS, {"n": 17, "m": 17}, {"n": 500, "m": 3}, {"n": 2, "m": 900}])
+def test_all_offsets_are_of_one_order_at_every_size(sizes: dict[str, int]) -> None:
+    blocks = crossing()
+    assert_disjoint(blocks, plan_arena(blocks, POINTS[0], POINTS[1:]), sizes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_chosen_orders_never_overlap(seed: int) -> None:
+    rng = random.Random(seed)
+    n, m = IntExpr.of("n"), IntExpr.of("m")
+    blocks = []
+    for i in range(30):
+        first = rng.randrange(24)
+        nbytes = rng.choice([n * 4, m * 12, n * m * 4, IntExpr.of(rng.randrange(1, 999)), (n - 2) * 64])
+        blocks.append(Block(f"b{i}", nbytes, first, first + rng.randrange(6)))
+    plan = plan_arena(blocks, {"n": 64, "m": 9}, [{"n": 2, "m": 64}, {"n": 300, "m": 2}])
+    for sizes in ({"n": a, "m": b} for a in (2, 3, 64, 300) for b in (1, 9, 77)):
+        assert_disjoint(blocks, plan, sizes)
+
+
+def test_one_order_that_does_for_all_sizes_is_alone() -> None:
+    n = IntExpr.of("n")
+    blocks = [Block("a", n * 64, 0, 1), Block("b", n * 64, 1, 2), Block("c", n * 128, 2, 3)]
+    assert plan_arena(blocks, {"n": 8}, [{"n": 1}, {"n": 99}]) == plan_arena(blocks, {"n": 8})

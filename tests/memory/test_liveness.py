@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cuvil_build.cuir.dtypes import BOOL, FLOAT32
+from cuvil_build.cuir.dtypes import BOOL, DTYPES, FLOAT32
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer, Expr, Load, apply
 from cuvil_build.kernel.lowered import LoweredRegion
@@ -336,6 +336,28 @@ def test_a_loop_does_not_overwrite_what_the_next_iteration_reads() -> None:
     items = [copying("r", ["x"], "a"), loop([("x", "s", "y")], body)]
     storage = assign_storage(graph(["x", "cond"], items, ["y"], *"astuy"))
     assert InPlace("r0", "a", "t") not in storage.in_place
+
+
+def test_elements_of_few_bits_share_bytes() -> None:
+    items = [region("r0", ["x"], ["a"]), region("r1", ["a"], ["y"])]
+    plain = graph(["x"], items, ["y"], "a", "y")
+    small = replace(value("a", 3, 5), dtype=DTYPES["int4"])
+    storage = assign_storage(replace(plain, values={**plain.values, "a": small}))
+    assert [b.nbytes for b in storage.blocks] == [IntExpr.of(8)]
+
+
+def test_a_result_that_nobody_reads_lives_through_its_region() -> None:
+    items = [region("r0", ["x"], ["a", "unused"]), region("r1", ["a"], ["b"]), region("r2", ["b"], ["y"])]
+    blocks = lives(assign_storage(graph(["x"], items, ["y"], "a", "unused", "b", "y")))
+    assert blocks["unused"] == (1, 1) and blocks["a"][0] == 1
+
+
+def test_positions_name_what_happens_there() -> None:
+    launch = LaunchItem((region("r1", ["a"], ["b"]), region("r2", ["x"], ["c"])))
+    items = [region("r0", ["x"], ["a"]), launch, region("r3", ["b", "c"], ["y"])]
+    storage = assign_storage(graph(["x"], items, ["y"], *"abcy"))
+    assert storage.positions == ("", "r0", "r1 | r2", "r3", "end")
+    assert storage.regions[2] == ("r1", "r2")
 
 
 def test_blocks_of_another_size_are_left() -> None:
