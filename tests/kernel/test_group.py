@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cuvil_build.cuir.dtypes import INT64
-from cuvil_build.kernel.expr import Apply, Buffer, Expr, apply
+from cuvil_build.kernel.expr import Apply, Buffer, Expr, IndexValue, apply
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.group_access import may_group
 from cuvil_build.kernel.group_axes import SharedAxis, align, digits
@@ -47,15 +47,23 @@ def softmax(source: Buffer, out: Buffer, heads: Size, rows: Size, keys: Size) ->
     )
 
 
-def attention(heads: Size, rows: Size, keys: Size, size: int = 8, constant: bool = False) -> LoweredRegion:
-    """y[r, h, c] = softmax(q k^T) v, with q[r, h, d], k and v[h, j, d]."""
+def attention(
+    heads: Size, rows: Size, keys: Size, size: int = 8, constant: bool = False, causal: bool = False
+) -> LoweredRegion:
+    """y[r, h, c] = softmax(q k^T) v, with q[r, h, d], k and v[h, j, d]; causal: no key after its row."""
     q, k = buffer("q", [rows, heads, size]), buffer("k", [heads, keys, size], constant=constant)
     v, y = buffer("v", [heads, keys, size]), buffer("y", [rows, heads, size], "output")
     scores, weights = (buffer(n, [heads, rows, keys], "inner") for n in ("m0", "m1"))
     first = Apply("mul", (load(q, "r", "h", "k"), load(k, "h", "j", "k")), q.dtype)
     last = Apply("mul", (load(weights, "h", "r", "k"), load(v, "h", "k", "c")), q.dtype)
+    scored = product(scores, ["h", "r", "j"], {"h": heads, "r": rows, "j": keys}, first, size)
+    if causal:
+        store = scored.stages[1]
+        seen = apply("le", IndexValue(e("j")), IndexValue(e("r")))
+        value = apply("select", seen, store.value, number(-1e30))
+        scored = replace(scored, stages=(scored.stages[0], replace(store, value=value)))
     nests = (
-        product(scores, ["h", "r", "j"], {"h": heads, "r": rows, "j": keys}, first, size),
+        scored,
         softmax(scores, weights, heads, rows, keys),
         product(y, ["r", "h", "c"], {"r": rows, "h": heads, "c": size}, last, keys),
     )
@@ -96,9 +104,10 @@ def test_attention_is_one_group_over_its_heads() -> None:
     assert group.written() == {"y"} and [b.name for b in group.buffers()] == ["q", "k", "v", "y"]
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("rows", [1, 3, 127, 128, 129, 300])
-def test_a_group_computes_what_its_nests_do(rows: int) -> None:
-    region = attention(3, "rows", "keys")
+def test_a_group_computes_what_its_nests_do(rows: int, causal: bool) -> None:
+    region = attention(3, "rows", "keys", causal=causal)
     sizes = {"rows": rows, "keys": 7}
     assert extents(the_group(region)) == ["3", "((rows + 127) // 128)"]
     for have, want in zip(run(group_nests(region), sizes), run(region, sizes), strict=True):

@@ -20,6 +20,7 @@ from .test_group import attention, the_group
 
 SIZE, HEADS = 8, 3
 FREE = attention(HEADS, "rows", "keys", SIZE)
+CAUSAL = attention(HEADS, "rows", "keys", SIZE, causal=True)
 GUARD = 4096
 
 
@@ -28,7 +29,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return np.asarray(exps / exps.sum(-1, keepdims=True))
 
 
-def operands(rows: int, keys: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def operands(rows: int, keys: int, causal: bool = False) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """q[r, h, d], k and v[h, j, d]; what attention gives for them."""
     rng = np.random.default_rng([rows, keys])
     q, k, v = (
@@ -36,6 +37,8 @@ def operands(rows: int, keys: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         for s in ((rows, HEADS, SIZE), (HEADS, keys, SIZE), (HEADS, keys, SIZE))
     )
     scores = np.einsum("rhd,hjd->hrj", q.astype(np.float64), k)
+    if causal:
+        scores = np.where(np.arange(keys) <= np.arange(rows)[:, None], scores, -np.inf)
     return {"q": q, "k": k, "v": v}, np.einsum("hrj,hjd->rhd", softmax(scores), v)
 
 
@@ -64,25 +67,26 @@ def run(
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, EmittedKernel], ctypes.CDLL]:
-    """For two machines."""
+    """For two machines, and with a mask over the positions."""
     group = the_group(FREE)
     kernels = {
         "wide": emit_kernel(group, None, numbers=WIDE),
         "narrow": emit_kernel(group, None, numbers=NARROW),
+        "causal": emit_kernel(the_group(CAUSAL), None, numbers=WIDE),
     }
     sources = list({k.spec.symbol: k.spec.source for k in kernels.values()}.values())
     return kernels, ctypes.CDLL(str(compile_zig(sources, tmp_path_factory.mktemp("groups"))))
 
 
-@pytest.mark.parametrize("machine", ["wide", "narrow"])
+@pytest.mark.parametrize("name", ["wide", "narrow", "causal"])
 def test_every_size_of_a_free_dim_gives_its_own_numbers(
-    compiled: tuple[dict[str, EmittedKernel], ctypes.CDLL], machine: str
+    compiled: tuple[dict[str, EmittedKernel], ctypes.CDLL], name: str
 ) -> None:
     kernels, library = compiled
     sizes = [(n, 1 + 7 * n % 67) for n in range(1, 68)] + [(127, 3), (128, 64), (129, 1), (257, 40)]
     for rows, keys in sizes:
-        arrays, want = operands(rows, keys)
-        have = run(kernels[machine], library, arrays, {"rows": rows, "keys": keys})
+        arrays, want = operands(rows, keys, causal=name == "causal")
+        have = run(kernels[name], library, arrays, {"rows": rows, "keys": keys})
         np.testing.assert_allclose(have, want, rtol=1e-5, atol=2e-6, err_msg=f"{rows} rows, {keys} keys")
 
 
