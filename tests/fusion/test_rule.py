@@ -109,8 +109,8 @@ def test_two_files_of_one_rule_clash(tmp_path: Path) -> None:
         load_rules(sorted(tmp_path.glob("*/test.yaml")))
 
 
-CONV_NORM_RELU = """agraph (float[1, 2, 4, 4] x, float[2, 2, 1, 1] w, float[2] c, float[2] s, float[2] b, float[2] m,
-    float[2] v) => (float[1, 2, 4, 4] y)
+CONV_NORM_RELU = """agraph (float[1, 2, 4, 4] x, float[2, 2, 1, 1] w, float[2] c, float[2] s, float[2] b,
+    float[2] m, float[2] v) => (float[1, 2, 4, 4] y)
     { d = Conv(x, w%s)  n = BatchNormalization(d, s, b, m, v)  y = Relu(n) }"""
 
 
@@ -139,7 +139,7 @@ def test_constraints_may_name_the_links_of_a_chain() -> None:
     ["(x) => (y) { y = Exp(_) }", "(x) => (y) { y = Concat(x, ...) }", "(x) => (y) { y = Clip(x, x?) }"],
 )
 def test_a_replacement_names_each_operand(replacement: str) -> None:
-    with pytest.raises(CuvilError, match="a replacement names each of its operands|is never used"):
+    with pytest.raises(CuvilError, match=r"names each of its operands|never used"):
         rule_from(
             f"stage: fold\npattern: '(x) => (y) {{ y = Relu(x) }}'\n"
             f"action: {{replace_with: '{replacement}'}}\n"
