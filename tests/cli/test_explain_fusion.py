@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 
+from cuvil_build.cli.explain.fusion import as_text
 from cuvil_build.cli.fusion_page.answers import answers
 from cuvil_build.cli.main import main
 from cuvil_build.errors import MissingKey, YamlSyntax
+from cuvil_build.fusion.explain import DecisionRow, Explanation, rule_bits
 from cuvil_build.fusion.override_api import InvalidRequest, OverrideRequest
 from cuvil_build.yaml_source import load
 from tests.fused_project import FIRST, GELU, SECOND, FusedProject
@@ -66,6 +68,39 @@ def test_the_text_has_regions_rewrites_and_the_legend_of_their_masks(explain: Ex
     first = next(row for row in decisions(explain("--format", "json")) if set(row["nodes"]) == set(FIRST))
     assert first["fusion_src"] == sum(int(mask, 16) for mask in masks)
     assert "error" not in text.splitlines()[3], "nothing was measured yet"
+
+
+def test_the_text_of_reviews_errors_and_many_refusals() -> None:
+    rows = [
+        DecisionRow(
+            rule="a", nodes=("x", "y"), applied=True, fusion_src=3, error=2e-7, bytes_saved=-2048, gain=9
+        ),
+        DecisionRow(
+            rule="a", nodes=("v",), applied=True, fusion_src=1, gain=99, review=True, contested_by=("b",)
+        ),
+        DecisionRow(
+            rule="b", nodes=("w",), applied=True, fusion_src=2, review=True, override="force o.yaml:1"
+        ),
+        *(DecisionRow(rule="b", nodes=(f"n{n}",), applied=False, refused_by="where: no") for n in range(25)),
+    ]
+    one = Explanation(
+        step="fuse:m/p", variants=("m/p/t",), rules=rule_bits(["a", "b"]), decisions=tuple(rows)
+    )
+    lines = [re.sub(" +", " ", line) for line in as_text(one, every=False).splitlines()]
+    assert lines[3:7] == [
+        "rule nodes fusion_src bytes saved FLOPs saved trust error decided by",
+        "a v 0x1 0 B 0 0.00 (review) rules",
+        "a x, y 0x3 -2.0 KiB 0 0.00 2.0e-07 rules",
+        "b w 0x2 0 B 0 0.00 (review) force o.yaml:1",
+    ]
+    assert "25 refused:" in lines and " and 5 more: --refused shows all" in lines
+    assert len([line for line in lines if line.endswith(": where: no")]) == 20
+    at = lines.index("2 to review:")
+    assert lines[at + 1 : at + 3] == [
+        " a on v: trust 0.00, contested by b",
+        " b on w: trust 0.00, a gain on some CPUs and a loss on others",
+    ]
+    assert as_text(one, every=True).count("where: no") == 25
 
 
 def test_decisions_are_chosen_by_node_and_rule(explain: Explain) -> None:

@@ -84,7 +84,7 @@ def command(
     elif format is Shape.html:
         text = _as_page(look(project, found), told)
     else:
-        text = "".join(_text(one, every=refused) for one in told)
+        text = "".join(as_text(one, every=refused) for one in told)
     if output is None:
         console.print_line(text.rstrip("\n"))
     else:
@@ -114,7 +114,7 @@ def _as_page(data: DecisionsResponse, told: Sequence[Explanation]) -> str:
     return file_page(data.model_copy(update={"steps": views})).text
 
 
-def _text(one: Explanation, *, every: bool) -> str:
+def as_text(one: Explanation, *, every: bool) -> str:
     return "".join(f"{line}\n" for line in _lines(one, every))
 
 
@@ -129,10 +129,11 @@ def _lines(one: Explanation, every: bool) -> Iterator[str]:
     yield from _refusals(one, every)
     review = by_gain(row for row in one.decisions if row.review)
     if review:
-        yield f"\n{len(review)} to review: two rules want the same nodes, and the trust is low"
+        yield f"\n{len(review)} to review:"
     for row in review:
-        against = f"trust {row.decision_trust:.2f}, against {', '.join(row.contested_by)}"
-        yield f"  {row.rule} on {_nodes(row.nodes)}: {against}"
+        contested = f"contested by {', '.join(row.contested_by)}"
+        reason = contested if row.contested_by else "a gain on some CPUs and a loss on others"
+        yield f"  {row.rule} on {_nodes(row.nodes)}: trust {row.decision_trust:.2f}, {reason}"
     yield ""
 
 

@@ -323,6 +323,7 @@ function showDetails() {
   fact("refused by", row.refused_by);
   fact("decided by", row.override);
   fact("contested by", row.contested_by.join(", "));
+  fact("to review", row.review && row.contested_by.length === 0 ? "a gain on some CPUs and a loss on others" : "");
   fact("stage", [row.stage, row.granularity].filter(Boolean).join(", "));
   const parts = row.trust ? `: pattern ${row.trust.pattern}, cost model ${row.trust.model}, numbers ${row.trust.numeric}` : "";
   fact("trust", row.decision_trust.toFixed(2) + parts);
