@@ -27,14 +27,16 @@ from cuvil_build.kernel.routine import Routine
 
 SCRATCH_BYTES = 256 * 1024
 """What a point may keep: half of a common second-level cache, since lowering knows no target."""
-MOST_BYTES = 4 * SCRATCH_BYTES
-"""What a block of rows may keep where even the smallest one leaves that cache: as memory it is still less."""
+MOST_BYTES = 1024 * 1024
+"""What a point may keep where fewer rows would not be worth the panels that each point packs."""
 ENOUGH_POINTS = 8
 """For threads to share evenly; with fewer, rows are cut into blocks."""
-FREE_ROWS = 128
-"""Of a block, where their number is free: the panels that a block packs must be worth it."""
 LEAST_ROWS = 32
 """Of a block in any case."""
+SPREAD_ROWS = 64
+"""Of a block that is only there to have enough points."""
+WORTH_ROWS = 128
+"""Of a block for which packing panels costs little; of all blocks where the number of rows is free."""
 _TYPICAL = 512
 """Assumed for a free extent of what a point keeps."""
 _MOST_HOISTED = 4
@@ -181,11 +183,7 @@ def _grouped(candidate: _Candidate) -> Group | None:
         block = _block(row.extent, others, batch, whole)
     if block:
         whole = _Builder(nests, batch, row, block, candidate.private)
-    if (
-        not whole.axes
-        or not whole.scratch
-        or whole.scratch_bytes() > (MOST_BYTES if block else SCRATCH_BYTES)
-    ):
+    if not whole.axes or not whole.is_bounded or (not block and whole.scratch_bytes() > SCRATCH_BYTES):
         return None
     outer = batch if row is None or not block else (*batch, row)
     if not may_group(nests, outer, block, candidate.private):
@@ -200,14 +198,16 @@ def _size(axis: SharedAxis) -> int:
 def _block(rows: IntExpr, others: IntExpr, batch: Sequence[SharedAxis], whole: _Builder) -> int:
     """Rows of a block; 0: all of them at once."""
     beside = others.value if others.is_static else 1
+    total = rows.value if rows.is_static else _TYPICAL
+    kept = max(1, whole.scratch_bytes() // total)
+    worth = max(1, WORTH_ROWS // beside)
+    most = max(SCRATCH_BYTES // kept, min(worth, MOST_BYTES // kept))
     least = max(1, LEAST_ROWS // beside)
     if not rows.is_static:
-        return max(least, FREE_ROWS // beside)
+        return max(least, min(most, worth))
     points = product(a.extent if a.extent.is_static else ONE for a in batch).value
-    total = rows.value
-    fitting = total * SCRATCH_BYTES // max(1, whole.scratch_bytes())
-    spread = max(1, total * points // ENOUGH_POINTS)
-    wanted = max(least, min(fitting, spread))
+    spread = max(SPREAD_ROWS // beside, total * points // ENOUGH_POINTS)
+    wanted = max(least, min(most, spread))
     if wanted >= total:
         return 0
     even = -(-total // -(-total // wanted))
@@ -249,6 +249,12 @@ class _Builder:
 
     def group(self) -> Group:
         return Group(self._anchor, self.axes, self._nests, self.scratch, self._nodes)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a point keeps something, and no more than grows with one free size."""
+        free = [sum(not d.is_static for d in b.shape) for b in self.scratch]
+        return bool(free) and max(free) <= 1
 
     def scratch_bytes(self) -> int:
         """Of one point, where a free extent is a typical one."""

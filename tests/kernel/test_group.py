@@ -121,10 +121,28 @@ def test_few_heads_are_cut_into_blocks_of_rows() -> None:
     assert [str(a.extent) for a in group.nests[0].axes] == ["64", "64"]
 
 
-def test_what_a_point_keeps_stays_in_the_cache() -> None:
-    group = the_group(attention(16, 384, 2048))
-    rows = group.scratch[0].shape[1].value
-    assert rows * 2048 * 4 <= 256 * 1024 and rows >= 32 and 384 % rows == 0
+@pytest.mark.parametrize(
+    ("rows", "keys", "block"),
+    [
+        (128, 128, 0),
+        (256, 256, 0),
+        (384, 1024, 128),  # more than the cache: as many rows as are worth packing panels for
+        (300, 1024, 100),
+        (307, 1024, 103),
+        (1024, 16384, 32),
+        ("rows", 1024, 128),
+        ("rows", 16384, 32),
+    ],
+)
+def test_what_a_point_keeps_is_about_what_a_cache_holds(rows: Size, keys: int, block: int) -> None:
+    group = the_group(attention(12, rows, keys))
+    (scores,) = group.scratch
+    assert len(group.axes) == (2 if block else 1)
+    assert str(scores.shape[1]) == str(block or rows)
+
+
+def test_a_step_of_one_row_keeps_all_of_it() -> None:
+    assert extents(the_group(attention(12, 1, "keys"))) == ["12"]
 
 
 def test_a_product_with_a_matrix_of_weights_stays_a_kernel_of_its_own() -> None:
