@@ -47,7 +47,6 @@ class RuleFile(_Record):
     description: str
     granularity: Literal["operator", "layer", "module"]
     stage: Literal["fold", "fuse"]
-    priority: int = Field(0, description="Rules of a higher number claim nodes first.")
     pattern: Texts = Field(min_length=1, description="A chain or a graph, or several of them.")
     where: Texts = Field((), description="Constraints that must all hold.")
     action: Union[Literal["fuse"], ReplaceWith]
@@ -68,7 +67,6 @@ class Rule:
     description: str
     granularity: str
     stage: str
-    priority: int
     patterns: tuple[Pattern, ...]
     where: tuple[Expression, ...]
     replacement: GraphPattern | None
@@ -80,7 +78,7 @@ class Rule:
 
 
 def load_rules(files: Iterable[Path]) -> list[Rule]:
-    """All rules, first to last as they claim nodes."""
+    """All rules, by stage and name: what they compete for, the gain decides."""
     rules: dict[str, Rule] = {}
     origin: dict[str, str] = {}
     errors: list[CuvilError] = []
@@ -97,7 +95,7 @@ def load_rules(files: Iterable[Path]) -> list[Rule]:
             )
         rules[rule.name], origin[rule.name] = rule, display
     raise_errors(errors)
-    return sorted(rules.values(), key=lambda r: (STAGES.index(r.stage), -r.priority, r.name))
+    return sorted(rules.values(), key=lambda r: (STAGES.index(r.stage), r.name))
 
 
 def load_rule(file: Path, display: str = "") -> Rule:
@@ -148,7 +146,6 @@ class _Reader:
             " ".join(data.description.split()),
             data.granularity,
             data.stage,
-            data.priority,
             tuple(p for p in patterns if p is not None),
             tuple(e for e in where if e is not None),
             replacement,
