@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cuvil_build.codegen.module_tables import launches_of
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.memory.bound import lower_bound
 from cuvil_build.memory.launches import CLOSE_BYTES, group_launches
@@ -291,6 +292,8 @@ def test_a_model_computes_the_same_in_launches() -> None:
 def test_modules_give_the_same_bits_for_any_number_of_threads(tmp_path: Path) -> None:
     module = SmallModule(model_text(), tmp_path / "joined", grouped=True)
     alone = SmallModule(model_text(), tmp_path / "alone")
+    assert [len(calls) for calls in launches_of(module.plan.body)] == [3, 3, 1, 1, 1]
+    assert [len(calls) for calls in launches_of(alone.plan.body)] == [1] * 9
     for rows in (1, 5, 64, 301):
         x = np.random.default_rng(rows).normal(size=(rows, 48)).astype(np.float32)
         wanted = alone.run({"x": x})
