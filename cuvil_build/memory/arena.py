@@ -115,13 +115,11 @@ def _worth_having(stacks: Sequence[_Stack], points: Sequence[Mapping[str, int]])
 
 def _chosen(stacks: Sequence[_Stack]) -> tuple[dict[str, IntExpr], Definitions, IntExpr]:
     """Offsets of the stack with the smallest arena: definitions of each, then which one, then offsets."""
-    definitions: list[tuple[str, IntExpr]] = []
+    names: dict[IntExpr, str] = {}
+    """Of what is defined, in order: layers that repeat have the same offsets."""
 
     def define(expr: IntExpr) -> IntExpr:
-        if expr.is_static:
-            return expr
-        definitions.append((f"at{len(definitions)}", expr))
-        return IntExpr.of(definitions[-1][0])
+        return expr if expr.is_static else IntExpr.of(names.setdefault(expr, f"at{len(names)}"))
 
     offsets, arena = stacks[0].defined(define)
     for stack in stacks[1:]:
@@ -130,4 +128,4 @@ def _chosen(stacks: Sequence[_Stack]) -> tuple[dict[str, IntExpr], Definitions, 
         is_better = define(minimum(1, maximum(0, arena - smaller)))
         offsets = {n: define(offsets[n] + is_better * (others[n] - offsets[n])) for n in sorted(offsets)}
         arena = minimum(arena, smaller)
-    return offsets, tuple(definitions), arena
+    return offsets, tuple((name, expr) for expr, name in names.items()), arena

@@ -30,7 +30,7 @@ from cuvil_build.ops.lowered_graph import (
     RegionItem,
 )
 
-BUDGET = 100_000
+BUDGET = 60_000
 """Items walked over, for each body."""
 
 Orders = Mapping[str, Sequence[int]]
@@ -291,8 +291,10 @@ class _Search:
         if given[0] <= self.problem.floor():
             return source
         best, least = source, given
-        starts = (source, self.late(), self.greedy())
+        starts = sorted((source, self.late(), self.greedy()), key=self.cost)
         for number, start in enumerate(starts):
+            if best is not source and least[0] <= self.problem.floor():
+                break
             order, cost = self.improved(start, self.left // (len(starts) - number))
             if cost < least:
                 best, least = order, cost

@@ -14,7 +14,7 @@ from cuvil_build.memory.order import Orders, find_orders, reordered
 from cuvil_build.memory.sizes import size_points
 from cuvil_build.ops.lowered_graph import LoweredGraph
 
-_TRIES = 3
+_TRIES = 2
 """Sizes at which an order is looked for."""
 
 
