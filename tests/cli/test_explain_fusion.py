@@ -221,7 +221,7 @@ def test_a_served_page_takes_many_decisions_at_once(project: FusedProject) -> No
         assert process.stdout is not None
         address = process.stdout.readline().strip()
         found = re.fullmatch(r"http://(127\.0\.0\.1:\d+)/\?token=(\S{43,})", address)
-        assert found, address
+        assert found, (address, process.poll() is not None and process.communicate())
         host, token = found.groups()
         answered: list[int] = []
 

@@ -186,6 +186,7 @@ def _nodes(names: Sequence[str]) -> str:
 
 def _refusals(one: Explanation, every: bool) -> Iterator[str]:
     rows = by_gain(row for row in one.decisions if not row.applied)
+    rows.sort(key=lambda row: not row.override)  # what a person asked for first
     shown = rows if every else rows[:SHOWN]
     if not rows:
         return

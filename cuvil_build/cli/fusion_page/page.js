@@ -67,6 +67,7 @@ async function load() {
 }
 
 async function decide(action, row) {
+  for (const button of document.querySelectorAll("[data-action]")) button.disabled = true;
   try {
     state.said = await ask("/override", { action, rule: row.rule, nodes: row.nodes });
     state.data.text = state.said.text;

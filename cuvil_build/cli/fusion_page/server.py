@@ -62,7 +62,6 @@ class Server(ThreadingHTTPServer):
     """Listens as soon as it is made; `serve_forever` answers."""
 
     daemon_threads = True
-    allow_reuse_address = False
 
     def __init__(self, answers: Answers, page: Page, port: int = 0, token: str = "") -> None:
         super().__init__((LOOPBACK, port), _Handler)
