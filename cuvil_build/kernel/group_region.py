@@ -40,16 +40,18 @@ WORTH_ROWS = 128
 _TYPICAL = 512
 """Assumed for a free extent of what a point keeps."""
 _MOST_HOISTED = 4
+_LONGEST = 16
+"""Nests in one group."""
 _ANCHORS = frozenset("map reduce contraction copy gather".split())
 
 
 def group_nests(region: LoweredRegion) -> LoweredRegion:
     """The region with nests joined to groups wherever that is right and worth it."""
-    for candidate in _candidates(region):
-        group = _grouped(candidate)
-        if group is not None:
-            return _with_group(region, candidate, group)
-    return region
+    while True:
+        joined = next((_joined(region, c, g) for c in _candidates(region) if (g := _grouped(c))), None)
+        if joined is None:
+            return region
+        region = joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +66,35 @@ class _Candidate:
     """Inner buffers that nothing else in the region touches."""
 
 
-def _with_group(region: LoweredRegion, candidate: _Candidate, group: Group) -> LoweredRegion:
-    hoisted = [n for n in range(candidate.start, candidate.stop) if n not in candidate.chosen]
-    before = replace(region, nests=region.nests[: candidate.start])
-    after = group_nests(replace(region, nests=region.nests[candidate.stop :]))
-    own = candidate.private
-    left = {b.name for b in after.inner}
-    nests = (*before.nests, *(region.nests[n] for n in hoisted), group, *after.nests)
-    return replace(region, inner=tuple(b for b in region.inner if b.name in left - own), nests=nests)
+def _joined(region: LoweredRegion, candidate: _Candidate, group: Group) -> LoweredRegion:
+    """With the group in place of its nests."""
+    first = [n for n in range(candidate.start, candidate.stop) if n not in candidate.chosen]
+    nests = (
+        *region.nests[: candidate.start],
+        *(region.nests[n] for n in first),
+        group,
+        *region.nests[candidate.stop :],
+    )
+    inner = tuple(b for b in region.inner if b.name not in candidate.private)
+    return replace(region, inner=inner, nests=nests)
 
 
 def _candidates(region: LoweredRegion) -> Iterator[_Candidate]:
     """Longest first, then earliest; nests before the first product may be left out."""
-    count = len(region.nests)
-    for length in range(count, 1, -1):
+    parts = [isinstance(nest, Nest) and _may_be_part(nest) for nest in region.nests]
+    products = [n for n, nest in enumerate(region.nests) if parts[n] and nest.anchor == "contraction"]
+    count = len(region.nests) if len(products) > 1 else 0
+    for length in range(min(count, _LONGEST), 1, -1):
         for start in range(count - length + 1):
             numbers = range(start, start + length)
-            found = [(n, nest) for n in numbers if isinstance(nest := region.nests[n], Nest)]
-            products = [n for n, nest in found if nest.anchor == "contraction"]
-            if len(found) < length or len(products) < 2 or not all(map(_may_be_part, (n for _, n in found))):
+            inside = [n for n in products if n in numbers]
+            if len(inside) < 2 or not all(parts[n] for n in numbers):
                 continue
-            early = [n for n in numbers if n < products[0]]
-            for left_out in _subsets(early):
+            for left_out in _subsets([n for n in numbers if n < inside[0]]):
                 if start in left_out or not _may_go_first(region, left_out, start):
                     continue  # a shorter candidate is the same
                 chosen = tuple(n for n in numbers if n not in left_out)
-                nests = tuple(nest for n, nest in found if n in chosen)
+                nests = tuple(nest for n in chosen if isinstance(nest := region.nests[n], Nest))
                 yield _Candidate(start, start + length, chosen, nests, _private(region, chosen))
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from cuvil_build.cuir.dtypes import INT64
-from cuvil_build.kernel.expr import Apply, Buffer, Expr, IndexValue, apply
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.draft import rewrite
+from cuvil_build.kernel.expr import Apply, Buffer, Expr, IndexValue, Load, apply
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.group_access import may_group
 from cuvil_build.kernel.group_axes import SharedAxis, align, digits
@@ -161,6 +163,44 @@ def test_a_product_with_a_matrix_of_weights_stays_a_kernel_of_its_own() -> None:
 def retargeted(nest: object, target: Buffer) -> Nest:
     assert isinstance(nest, Nest)
     return replace(nest, stages=(nest.stages[0], replace(nest.stages[1], target=target)))
+
+
+@pytest.mark.parametrize(
+    ("mirrored", "anchors", "left"),
+    [(False, ["group"], []), (True, ["attention", "attention"], ["mid"])],
+)
+def test_attention_over_attention(mirrored: bool, anchors: list[str], left: list[str]) -> None:
+    """One group where the second one reads what its own head made; two where it reads another head's."""
+    region = attention(12, 20, 20)
+    names = {"m0": "n0", "m1": "n1", "q": "mid"}
+    first = [renamed(nest, {"y": "mid"}) for nest in region.nests]
+    second = [renamed(nest, names, mirrored) for nest in region.nests]
+    mid = replace(region.outputs[0], name="mid", role="inner")
+    inner = (*region.inner, *(replace(b, name=names[b.name]) for b in region.inner), mid)
+    whole = replace(region, nests=(*first, *second), inner=inner)
+    found = group_nests(whole)
+    assert [n.anchor for n in found.nests] == anchors
+    assert [b.name for b in found.inner] == left
+    for have, want in zip(run(found, {}), run(whole, {}), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
+
+
+def renamed(nest: object, names: dict[str, str], mirrored: bool = False) -> Nest:
+    """With other names of its buffers, which are inner ones then; the query's heads in the other order."""
+    assert isinstance(nest, Nest)
+
+    def of(found: Buffer) -> Buffer:
+        name = names.get(found.name, found.name)
+        return replace(found, name=name, role="inner" if name in names.values() else found.role)
+
+    def at(found: Load) -> Expr:
+        index = found.index
+        if mirrored and found.buffer.name == "q" and isinstance(index[1], IntExpr):
+            index = (index[0], 11 - index[1], index[2])
+        return Load(of(found.buffer), index)
+
+    stages = (replace(s, target=of(s.target), value=rewrite(s.value, None, at, {})) for s in nest.stages)
+    return replace(nest, stages=tuple(stages))
 
 
 def test_chains_without_two_products_stay_as_they_are() -> None:

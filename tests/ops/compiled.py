@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cuvil_build.codegen.kernels import EmittedKernel, emit_kernel
+from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.routine import Routine
@@ -55,7 +56,7 @@ def _run(
 
 
 def _call(
-    nest: Nest | Routine,
+    nest: Nest | Routine | Group,
     kernel: EmittedKernel,
     values: dict[str, np.ndarray],
     sizes: Mapping[str, int],
@@ -63,7 +64,7 @@ def _call(
 ) -> None:
     memory = [to_memory(values[b.name], b, kernel) for b in kernel.buffers]
     call(kernel, library, memory, sizes, split=True)
-    written = nest.written() if isinstance(nest, Routine) else {s.target.name for s in nest.stages}
+    written = {s.target.name for s in nest.stages} if isinstance(nest, Nest) else nest.written()
     for buffer, block in zip(kernel.buffers, memory):
         if buffer.name in written:
             values[buffer.name] = from_memory(block, buffer, sizes)
