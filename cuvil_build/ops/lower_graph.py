@@ -53,7 +53,8 @@ LOWEST = -(1 << 62)
 def lower_graph(model: ir.Model, inference: Inference, order_of: Order) -> LoweredGraph:
     """`order_of(value, rank)` is a value's physical order of dims."""
     needed, memory = needed_nodes(model, inference), InMemory(model, inference, order_of)
-    walk = _Walk(model, inference, memory, needed, place_values(memory, needed))
+    placement = place_values(memory, needed)
+    walk = _Walk(model, inference, memory, needed, placement, placement.carrying())
     body = walk.body(model.graph, "")
     for value in (*model.graph.inputs, *model.graph.outputs):
         walk.value(value)
@@ -74,6 +75,8 @@ class _Walk:
     memory: InMemory
     needed: set[ir.Node]
     placement: Placement
+    carrying: frozenset[ir.Node]
+    """Nodes whose result the region before stores."""
     values: dict[str, GraphValue] = field(default_factory=dict)
     limits: dict[str, IntExpr | None] = field(default_factory=dict)
     lows: dict[str, IntExpr] = field(default_factory=dict)
@@ -116,15 +119,21 @@ class _Walk:
             yield self.branch(node, place)
         elif (node.domain, node.op_type) == ("", "Loop"):
             yield from self.loop(node, place)
-        elif all(v in self.placement.through for v in node.outputs if self.memory.is_stored(v)):
+        elif self.needs_no_code(node):
             yield from self.checks_alone(node)
         elif self.memory.is_alias(node):
             yield self.alias(node)
-        elif any(v is not None and self.is_part_of(v, node.outputs[0]) for v in node.inputs):
+        elif node in self.placement.in_place:
             yield from self.concat(node, place)
         else:
             yield from self.index_checks(node, place)
             yield self.region(node, place)
+
+    def needs_no_code(self, node: ir.Node) -> bool:
+        """Whether readers look through all its results, or the region before stores them."""
+        if node in self.carrying:
+            return True
+        return all(v in self.placement.through for v in node.outputs if self.memory.is_stored(v))
 
     def checks_alone(self, node: ir.Node) -> Iterator[Item]:
         if self.inference.guards.get(node):
@@ -346,9 +355,15 @@ class _Walk:
             if a is not None and f in kept
         }
         known = known_by_name(nodes, dict(zip(formals, actuals)), self.inference)
-        stored = [(name_of(f), a) for f, a in zip(results, node.outputs) if self.is_written(a)]
+        rows = renamed(rows, names)
+        stored: list[tuple[str, ir.Value]] = []
+        for f, a in zip(results, node.outputs):
+            if self.is_written(a):
+                name, value, more = reads.carried(name_of(f), a)
+                rows += more
+                stored.append((name, value))
         guards = self.guards(node) + tuple(g for n in nodes if n is not node for g in self.guards(n))
-        return self.item(place, node, reads, renamed(rows, names), known, stored, guards)
+        return self.item(place, node, reads, rows, {**known, **reads.known}, stored, guards)
 
     def reads(self, rows: Sequence[RegionNode]) -> RegionReads:
         taken = {name for row in rows for name in (*row.inputs, *row.outputs)}
@@ -388,7 +403,7 @@ class _Walk:
             guards += self.part_guards(value)
         region = lower_region(
             [*reads.views, *rows],
-            {**known, **reads.known},
+            known,
             reads.inputs,
             outputs,
             self.inference.bounds,
@@ -407,10 +422,6 @@ class _Walk:
 
     # Concat --------------------------------------------------------------------------------------
 
-    def is_part_of(self, value: ir.Value, whole: ir.Value) -> bool:
-        part = self.placement.parts.get(value)
-        return part is not None and part.whole is whole
-
     def part_guards(self, value: ir.Value) -> tuple[GraphGuard, ...]:
         part = self.placement.parts.get(value)
         return () if part is None else part.guards + self.part_guards(part.whole)
@@ -422,14 +433,13 @@ class _Walk:
         whole, start = self.placement.written(result) or (result, None)
         rank = len(self.memory.shape(result))
         axis = node.attributes["axis"].as_int() % rank
-        position, written = ZERO, set()
+        position = ZERO
         for number, value in enumerate(v for v in node.inputs if v is not None):
             shape = self.memory.shape(value)
-            if (value in written or not self.is_part_of(value, result)) and shape[axis] != ZERO:
+            if number not in self.placement.in_place[node] and shape[axis] != ZERO:
                 at = tuple(position if d == axis else ZERO for d in range(rank))
                 at = at if start is None else tuple(a + b for a, b in zip(at, start))
                 yield self.copied_part(node, value, whole, at, f"{place}/{number}")
-            written.add(value)
             position = position + shape[axis]
 
     def copied_part(

@@ -7,7 +7,7 @@ where it will stand in the result, and whoever else reads it finds it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -15,6 +15,7 @@ import onnx_ir as ir
 from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, Call, IntExpr, product
 from cuvil_build.kernel.expr import INPUT, Buffer
+from cuvil_build.kernel.view import is_affine_reshape
 from cuvil_build.ops import catalog
 from cuvil_build.ops.in_memory import InMemory
 from cuvil_build.ops.lowered_graph import GraphGuard
@@ -29,6 +30,10 @@ _WRITERS = _READERS | {"gather"}
 """Kinds that can write a block; others write whole results by statements of their own."""
 _ONCE = frozenset("copy map view".split())
 """Kinds that read an element of an operand once for each element of their result that needs it."""
+_HEAVY = frozenset("contraction window".split())
+_MOST_ALIKE = 8
+"""Blocks of one value, each with a product or convolution of its own: where one stands is part of a kernel,
+and a network unrolled over time would have as many kernels as steps instead of one."""
 _MOST_RESHAPES = 1
 """Of views on the way to a reader: a reshape of a reshape ends in divisions that no split of axes removes."""
 
@@ -49,6 +54,14 @@ class Placement:
     """Views that are not computed: regions that read one read its operand."""
     parts: Mapping[ir.Value, PartOf]
     """Values that are written as a block of another one, which may itself be one."""
+    in_place: Mapping[ir.Node, frozenset[int]]
+    """Of each Concat: the operands that need no copy."""
+    carried: Mapping[ir.Value, tuple[ir.Node, ...]]
+    """Values that a region does not store: it stores what these nodes, one after the other, make of them."""
+
+    def carrying(self) -> frozenset[ir.Node]:
+        """The nodes of `carried`."""
+        return frozenset(node for chain in self.carried.values() for node in chain)
 
     def written(self, value: ir.Value) -> tuple[ir.Value, Index] | None:
         """The value whose memory holds this one, and where; None: it has memory of its own."""
@@ -69,13 +82,16 @@ def place_values(memory: InMemory, needed: set[ir.Node]) -> Placement:
 class _View:
     """How a view re-indexes its operand."""
 
+    index: Index
     is_window: bool
-    """A block of the operand in the same order of dims."""
+    """Whether it is a block of the operand's memory, its dims in the same order."""
     is_contiguous: bool
     """Whether neighbours in memory are neighbours of the operand, or the same element."""
     is_broadcast: bool
     reshapes: int
     """Up to a reader, this one included."""
+    readers: frozenset[str]
+    """Kinds of operators that its index expressions leave their schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,10 @@ class _Placer:
     needed: set[ir.Node]
     views: dict[ir.Value, _View] = field(default_factory=dict)
     """Those that readers could look through; an alias is one only where its operand has no memory."""
+    through: set[ir.Value] = field(default_factory=set)
+    placed: dict[ir.Value, PartOf] = field(default_factory=dict)
+    in_place: dict[ir.Node, frozenset[int]] = field(default_factory=dict)
+    carried: dict[ir.Value, tuple[ir.Node, ...]] = field(default_factory=dict)
 
     def place(self) -> Placement:
         graphs = [self.memory.model.graph, *self.memory.model.graph.subgraphs()]
@@ -102,15 +122,14 @@ class _Placer:
                 if view is not None and self.is_worth_it(value, view):
                     self.views[value] = view
         aliases = [node for node in nodes if self.memory.is_alias(node)]
-        through = set(self.views) - {node.outputs[0] for node in aliases}
-        parts: dict[ir.Value, PartOf] = {}
+        self.through = set(self.views) - {node.outputs[0] for node in aliases}
         for node in nodes:
-            if (node.domain, node.op_type) == ("", "Concat") and node.outputs[0] not in through:
-                parts |= self.parts(node, through, parts)
+            if (node.domain, node.op_type) == ("", "Concat") and node.outputs[0] not in self.through:
+                self.place_parts(node)
         for node in aliases:
-            if node.inputs[0] in through or node.inputs[0] in parts:
-                through.add(node.outputs[0])
-        return Placement(frozenset(through), parts)
+            if node.inputs[0] in self.through or node.inputs[0] in self.placed:
+                self.through.add(node.outputs[0])
+        return Placement(frozenset(self.through), self.placed, self.in_place, self.carried)
 
     # Views ---------------------------------------------------------------------------------------
 
@@ -130,37 +149,61 @@ class _Placer:
 
     def described(self, value: ir.Value, source: ir.Value, index: Index) -> _View:
         shape, order = self.memory.shape(value), self.memory.order(value)
-        is_window = order == self.memory.order(source) and all(
-            not _axes(entry - _axis(d, shape)) for d, entry in enumerate(index)
-        )
-        buffer = Buffer("", self.dtype(source), self.memory.shape(source), self.memory.order(source), INPUT)
-        offset = sum((i * s for i, s in zip(index, buffer.strides(), strict=True)), ZERO)
+        offset = sum((i * s for i, s in zip(index, self.strides(source), strict=True)), ZERO)
         wide = [d for d in order if shape[d] != ONE]
+        moving = [index[d] for d in self.memory.order(source) if _axes(index[d])]
+        is_window = [_axes(entry) for entry in moving] == [[f"%{d}"] for d in wide] and all(
+            entry.coefficient(_axes(entry)[0]) == ONE for entry in moving
+        )
         factor = offset.coefficient(f"%{wide[-1]}") if wide else ZERO
         used = {name for entry in index for name in _axes(entry)}
         is_broadcast = any(f"%{d}" not in used for d in wide)
         is_linear = all(entry.coefficient(name) is not None for entry in index for name in _axes(entry))
         reshapes = max((self.views[v].reshapes for v in self.view_readers(value)), default=0)
-        return _View(is_window, factor in (ZERO, ONE), is_broadcast, reshapes + (not is_linear))
+        readers = _READERS if is_linear else self.readers_of_reshaped(value, source)
+        contiguous = factor in (ZERO, ONE)
+        return _View(index, is_window, contiguous, is_broadcast, reshapes + (not is_linear), readers)
+
+    def readers_of_reshaped(self, value: ir.Value, source: ir.Value) -> frozenset[str]:
+        """A product's axes are split until divisions are gone; a convolution's never, nor those of an image
+        that is enlarged."""
+        node = value.producer()
+        is_reshape = node is not None and node.op_type in ("Flatten", "Reshape")
+        if is_reshape and is_affine_reshape(self.memory.shape(source), self.memory.shape(value)):
+            return _READERS - {"window"}
+        return _ONCE
 
     def is_worth_it(self, value: ir.Value, view: _View) -> bool:
-        """A block of an operand is as good as memory of its own, whoever reads it, and what is spread has
-        fewer bytes than its copy. Other views are looked through by a single reader: a copy serves any number
-        of them, and reading as the copy would read costs no more than the copy, once. Products and reductions
-        read an operand again and again, so that its neighbours must be neighbours."""
+        """A block whose neighbours are neighbours is as good as memory of its own, whoever reads it, and what
+        is spread has fewer bytes than its copy. Other views are looked through by a single reader: a copy
+        serves any number of them, and reading as the copy would read costs no more than the copy, once.
+        Products and reductions read an operand again and again, so that its neighbours must be neighbours."""
         readers = list(self.readers(value))
-        if not readers or any(not r.kinds or r.kinds - _READERS for r in readers):
+        if not readers or any(not r.kinds or r.kinds - view.readers for r in readers):
             return False
         if view.reshapes > _MOST_RESHAPES:
             return False
-        if view.is_window or (view.is_broadcast and view.is_contiguous):
+        if any(r.kinds & _HEAVY for r in readers) and self.alike(value) > _MOST_ALIKE:
+            return False
+        if view.is_contiguous and (view.is_window or view.is_broadcast):
             return True
         if len(readers) > 1:
             return False
+        (reader,) = readers
+        if view.is_contiguous or reader.kinds <= {"copy"}:
+            return True
         count = product(self.memory.shape(value))
-        return view.is_contiguous or (
-            readers[0].kinds <= _ONCE
-            and any(count == product(self.memory.shape(r)) for r in readers[0].results)
+        return reader.kinds <= _ONCE and any(count == product(self.memory.shape(r)) for r in reader.results)
+
+    def alike(self, value: ir.Value) -> int:
+        """How many views of its shape the same nodes take of the same operand."""
+        node = value.producer()
+        assert node is not None and node.inputs[0] is not None
+        nodes = dict.fromkeys(use.node for use in node.inputs[0].uses() if use.node.op_type == node.op_type)
+        return sum(
+            v in self.memory.inference.known and self.memory.shape(v) == self.memory.shape(value)
+            for n in nodes
+            for v in n.outputs
         )
 
     def readers(self, value: ir.Value) -> Iterator[_Reader]:
@@ -201,41 +244,113 @@ class _Placer:
 
     # Parts ---------------------------------------------------------------------------------------
 
-    def parts(
-        self, node: ir.Node, through: set[ir.Value], known: Mapping[ir.Value, PartOf]
-    ) -> dict[ir.Value, PartOf]:
-        """The operands of a Concat that are written into its result."""
+    def place_parts(self, node: ir.Node) -> None:
+        """Finds the operands of a Concat that can be written into its result."""
         whole = node.outputs[0]
         operands = [v for v in node.inputs if v is not None]
         if self.memory.is_inlined(whole) or not self.is_plain(whole) or not self.is_known_at_start(whole):
-            return {}
-        rank = len(self.memory.shape(whole))
-        axis = node.attributes["axis"].as_int() % rank
-        found: dict[ir.Value, PartOf] = {}
-        position = ZERO
+            return
+        axis = node.attributes["axis"].as_int() % len(self.memory.shape(whole))
         total = sum((self.memory.shape(v)[axis] for v in operands), ZERO)
-        for value in operands:
-            shape = self.memory.shape(value)
-            is_placed = value in through or value in known or value in found
-            if not is_placed and shape[axis] != ZERO and self.may_be_part(value, node, whole):
-                start = tuple(position if d == axis else ZERO for d in range(rank))
-                found[value] = PartOf(whole, start, self.guards(value, whole, axis, total))
-            position = position + shape[axis]
-        return found
+        position, number = ZERO, 0
+        in_place: set[int] = set()
+        while number < len(operands):
+            value, count = self.next_part(operands[number:], axis)
+            if self.may_be_part(value, node, whole):
+                start = tuple(position if d == axis else ZERO for d in self.dims(whole))
+                self.placed[value] = PartOf(whole, start, self.guards(value, whole, axis, total))
+                in_place |= {*range(number, number + count)}
+            position = position + sum((self.memory.shape(v)[axis] for v in operands[number:][:count]), ZERO)
+            number += count
+        if in_place:
+            self.in_place[node] = frozenset(in_place)
+
+    def next_part(self, operands: Sequence[ir.Value], axis: int) -> tuple[ir.Value, int]:
+        """The value that the first operands are, and how many these are: more than one where they are all
+        blocks of one value in its own order."""
+        source = self.cut_from(operands[0], axis, ZERO)
+        position = ZERO
+        for count, value in enumerate(operands, 1):
+            if source is None or self.cut_from(value, axis, position) is not source:
+                break
+            position = position + self.memory.shape(value)[axis]
+            if position == self.memory.shape(source)[axis]:
+                return source, count
+        return operands[0], 1
+
+    def cut_from(self, value: ir.Value, axis: int, position: IntExpr) -> ir.Value | None:
+        """The value that this one is a block of, whole but for one axis."""
+        producer = value.producer()
+        if value not in self.through or producer is None or producer.inputs[0] is None:
+            return None
+        source, shape, index = producer.inputs[0], self.memory.shape(value), self.views[value].index
+        same = [position if d == axis else ZERO for d in self.dims(value)]
+        cut = [entry - _axis(d, shape) for d, entry in enumerate(index)] if len(index) == len(shape) else None
+        others = [d for d in self.dims(value) if d != axis]
+        if cut != same or any(shape[d] != self.memory.shape(source)[d] for d in others):
+            return None
+        return source
 
     def may_be_part(self, value: ir.Value, node: ir.Node, whole: ir.Value) -> bool:
+        if not self.is_free(value) or value in self.through or value in self.placed:
+            return False
+        shape, order = self.memory.shape(value), self.memory.order(value)
+        if not self.is_known_at_start(value) or order != self.memory.order(whole) or ZERO in shape:
+            return False
+        readers = list(self.readers(value))
+        if any(not r.kinds or r.kinds - _READERS for r in readers):
+            return False
+        inner = next((d for d in reversed(order) if shape[d] != ONE), None)
+        if inner is not None and self.strides(whole)[inner] != ONE and len(readers) > 1:
+            return False  # neighbours are apart there: good enough to write them once
+        chain = self.chain_to(value)
+        first = value if not chain else chain[0].inputs[0]
+        if first is None or not self.is_written_by_region(first, node):
+            return False
+        alike = sum(self.memory.shape(v) == shape for v in node.inputs if v is not None)
+        if alike > _MOST_ALIKE and self.kind_writing(first) in _HEAVY:
+            return False
+        if chain and first.producer() in self.in_place:
+            return False  # others write into it
+        if chain:
+            self.carried[first] = chain
+        return True
+
+    def chain_to(self, value: ir.Value) -> tuple[ir.Node, ...]:
+        """Nodes that only reshape what nobody else reads, up to this value: their first operand need not be
+        stored, what they make of it can."""
+        chain: list[ir.Node] = []
+        current = value
+        while (node := current.producer()) is not None and self.memory.is_alias(node):
+            source = node.inputs[0]
+            if source is None or not self.may_be_carried(node, source):
+                break
+            chain.insert(0, node)
+            current = source
+        return tuple(chain)
+
+    def may_be_carried(self, node: ir.Node, source: ir.Value) -> bool:
+        inference = self.memory.inference
+        if node in inference.measured or inference.guards.get(node) or inference.defined.get(node):
+            return False
+        if not self.is_free(source) or source in self.placed or source in self.through:
+            return False
+        if len([use for use in source.uses() if use.node in self.needed]) != 1:
+            return False
+        known = known_by_name([node], {}, inference)
+        return access(node_row(node), known, 0, inference.bounds) is not None
+
+    def is_written_by_region(self, value: ir.Value, node: ir.Node) -> bool:
         producer = value.producer()
         if producer is None or producer not in self.needed or producer.graph is not node.graph:
             return False
-        if not self.is_free(value) or not self.is_known_at_start(value):
+        if self.memory.is_alias(producer) or producer in self.memory.inference.measured:
             return False
-        if self.memory.order(value) != self.memory.order(whole) or self.memory.is_alias(producer):
-            return False
-        if producer in self.memory.inference.measured or self.kind_writing(producer, value) not in _WRITERS:
-            return False
-        return all(r.kinds and r.kinds <= _READERS for r in self.readers(value))
+        return self.kind_writing(value) in _WRITERS
 
-    def kind_writing(self, node: ir.Node, value: ir.Value) -> str:
+    def kind_writing(self, value: ir.Value) -> str:
+        node = value.producer()
+        assert node is not None
         function = self.memory.model.functions.get(node.op_identifier())
         inner = node if function is None else function.outputs[value.index() or 0].producer()
         operator = None if inner is None else catalog.find(inner.domain, inner.op_type)
@@ -249,6 +364,14 @@ class _Placer:
             for d, extent in enumerate(self.memory.shape(value))
         ]
         return tuple(GraphGuard(have, "==", want, text) for have, want, text in pairs if have != want)
+
+    def dims(self, value: ir.Value) -> range:
+        return range(len(self.memory.shape(value)))
+
+    def strides(self, value: ir.Value) -> Index:
+        return Buffer(
+            "", self.dtype(value), self.memory.shape(value), self.memory.order(value), INPUT
+        ).strides()
 
     # Values --------------------------------------------------------------------------------------
 

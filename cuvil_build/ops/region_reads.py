@@ -75,11 +75,24 @@ class RegionReads:
             if made.name:
                 names[made.name] = fresh_name(made.name, self.taken)
                 self.known[names[made.name]] = self.memory.inference.known[made]
-        row = node_row(node)
-        inputs, outputs = (tuple(names.get(n, "") for n in listed) for listed in (row.inputs, row.outputs))
-        self.views.append(replace(row, inputs=inputs, outputs=outputs))
+        self.views += renamed([node_row(node)], names, results=True)
         self._names |= {v: names[v.name] for v in node.outputs if v.name and v in self.placement.through}
         return names[name_of(value)]
+
+    def carried(self, name: str, value: ir.Value) -> tuple[str, ir.Value, list[RegionNode]]:
+        """What a region stores of a value that its nodes make under this name: name, value, and the nodes in
+        between."""
+        rows: list[RegionNode] = []
+        for node in self.placement.carried.get(value, ()):
+            names = {name_of(value): name}
+            for other in (*node.inputs[1:], *node.outputs):
+                if other is not None and other.name and other.name not in names:
+                    names[other.name] = fresh_name(other.name, self.taken)
+                    self.known[names[other.name]] = self.memory.inference.operand(other)
+            rows += renamed([node_row(node)], names, results=True)
+            value = node.outputs[0]
+            name = names[name_of(value)]
+        return name, value, rows
 
     def _input(self, value: ir.Value, name: str) -> None:
         known = self.memory.inference.known[value]
@@ -90,6 +103,13 @@ class RegionReads:
         self.operands.append(value)
 
 
-def renamed(rows: Sequence[RegionNode], names: dict[str, str]) -> list[RegionNode]:
-    """The rows, reading other names."""
-    return [replace(row, inputs=tuple(names.get(n, n) for n in row.inputs)) for row in rows]
+def renamed(rows: Sequence[RegionNode], names: dict[str, str], results: bool = False) -> list[RegionNode]:
+    """The rows, reading (and making) other names."""
+    return [
+        replace(
+            row,
+            inputs=tuple(names.get(n, n) for n in row.inputs),
+            outputs=tuple(names.get(n, n) for n in row.outputs) if results else row.outputs,
+        )
+        for row in rows
+    ]

@@ -41,6 +41,7 @@ def assign_layouts(model: ir.Model, inference: Inference) -> int:
         results = [v for v in node.outputs if _may_choose(v, inference, fixed)]
         kinds = _kinds(model, node)
         if kinds & {"window"}:
+            results = [v for v in results if not _is_moved(model, node, v)]
             groups.want(operands[:1] + results)
             groups.join([*results, *_same_shape(operands[1:], results, inference)])
         elif kinds and kinds <= {"map"}:
@@ -98,6 +99,18 @@ def _same_shape(
     """Operands of a fused epilogue that are added to the result element by element."""
     shapes = {inference.known[r].shape for r in results}
     return [v for v in values if inference.known[v].shape in shapes]
+
+
+def _is_moved(model: ir.Model, node: ir.Node, result: ir.Value) -> bool:
+    """Whether a fused call gives its result other axes than the window operator in it has."""
+    function = model.functions.get(node.op_identifier())
+    value = None if function is None else function.outputs[result.index() or 0]
+    while value is not None and (producer := value.producer()) is not None:
+        kind = _kind(producer)
+        if kind in ("view", "window"):
+            return kind == "view"
+        value = producer.inputs[0] if producer.inputs else None
+    return False
 
 
 def _kinds(model: ir.Model, node: ir.Node) -> set[str]:

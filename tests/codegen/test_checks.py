@@ -84,3 +84,20 @@ def test_numbers_meet_what_kernels_rely_on() -> None:
 def test_the_same_graph_has_the_same_checks() -> None:
     one, other = (check_graph(lowered(PLACES)[1]) for _ in range(2))
     assert one.regions == other.regions and one.numbers == other.numbers
+
+
+PARTS = """g (float[2, n] x) => (float[2, m] y) {
+  a = Exp (x)
+  b = Neg (a)
+  c = Concat <axis = 1> (a, x, b)
+  y = Abs (c)
+}"""
+
+
+def test_regions_that_write_a_part_are_compared_where_they_write() -> None:
+    checks = check_graph(lowered(PARTS)[1])
+    rows = {row["results"][0]: row for row in checks.regions}
+    assert list(rows) == ["a", "b", "x", "y"]
+    assert [w["start"] for w in rows["b"]["windows"]] == [["0", "2*n"]]
+    assert rows["b"]["operands"] == ["c"] and rows["b"]["reads"][0]["value"] == "a"
+    assert rows["x"]["operands"] == ["x"] and rows["y"]["windows"] == [None]

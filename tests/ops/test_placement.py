@@ -250,3 +250,112 @@ def test_spread_values_are_read_before_they_are_spread() -> None:
     text = """g (float[1, 3] x, float[n, 3] z) => (float[n, 3] y, float[n, 3] w) {
       h = Exp (x)  s = Shape (z)  e = Expand (h, s)  y = Mul (e, z)  w = Add (e, z) }"""
     assert copies(check(text, {"x": f32(1, 3), "z": f32(4, 3)})) == 0
+
+
+def test_what_is_split_and_put_together_again_is_written_once() -> None:
+    text = """g (float[n, 4, 6, 5] x, float[2, 2, 1, 1] w) => (float[n, 6, c, d] y) {
+      h = Relu (x)  a, b = Split <axis: int = 1, num_outputs: int = 2> (h)
+      m = Conv (b, w)  c = Concat <axis: int = 1> (a, b, m)  y = Neg (c) }"""
+    graph = check(text, {"x": f32(2, 4, 6, 5), "w": f32(2, 2, 1, 1)})
+    assert copies(graph) == 0
+    assert [item.writes[0].value for item in writers(graph, "c")] == ["h", "m"]
+
+
+def test_parts_in_another_order_are_copied() -> None:
+    text = """g (float[2, 4] x) => (float[2, 6] y) {
+      h = Relu (x)  a, b = Split <axis: int = 1, num_outputs: int = 2> (h)
+      m = Neg (b)  c = Concat <axis: int = 1> (b, a, m)  y = Abs (c) }"""
+    graph = check(text, {"x": f32(2, 4)})
+    assert copies(graph) == 2
+    assert [item.writes[0].value for item in writers(graph, "c")] == ["m", "b", "a"]
+
+
+def test_what_is_reshaped_for_a_concat_is_written_as_its_part() -> None:
+    text = """g (float[n, 3] x) => (float[n, 2, 3] y) <int64[1] one = {1}> {
+      a = Exp (x)  b = Neg (x)  p = Unsqueeze (a, one)  q = Unsqueeze (b, one)
+      c = Concat <axis: int = 1> (p, q)  y = Abs (c) }"""
+    graph = check(text, {"x": f32(4, 3)})
+    assert copies(graph) == 0
+    assert [item.writes[0].value for item in writers(graph, "c")] == ["p", "q"]
+
+
+def test_a_product_is_written_between_the_elements_of_another() -> None:
+    text = """g (float[4, 6] x, float[6, 5] w, float[6, 5] v) => (float[20, 2] y)
+      <int64[2] shape = {20, 1}> {
+      a = MatMul (x, w)  b = MatMul (x, v)  p = Reshape (a, shape)  q = Reshape (b, shape)
+      c = Concat <axis: int = 1> (p, q)  y = Abs (c) }"""
+    graph = check(text, {"x": f32(4, 6), "w": f32(6, 5), "v": f32(6, 5, seed=1)})
+    assert copies(graph) == 0
+
+
+def test_what_others_read_too_is_not_written_with_its_elements_apart() -> None:
+    text = """g (float[4, 1] x) => (float[4, 2] y, float[4, 1] z) {
+      a = Exp (x)  b = Neg (x)  z = Neg (a)  c = Concat <axis: int = 1> (a, b)  y = Abs (c) }"""
+    graph = check(text, {"x": f32(4, 1)})
+    assert [item.writes[0].value for item in writers(graph, "c")] == ["b", "a"]
+    assert copies(graph) == 1
+
+
+def test_axes_that_move_without_a_byte_are_read_by_any_number() -> None:
+    text = """g (float[n, 6, 5, 4] x, float[2, 4, 3, 3] w, float[3, 4, 1, 1] v)
+        => (float[n, 2, c, d] y, float[n, 3, e, f] z) {
+      h = Exp (x)  t = Transpose <perm: ints = [0, 3, 1, 2]> (h)  y = Conv (t, w)  z = Conv (t, v) }"""
+    feeds = {"x": f32(2, 6, 5, 4), "w": f32(2, 4, 3, 3), "v": f32(3, 4, 1, 1)}
+    graph = check(text, feeds)
+    assert copies(graph) == 0
+    assert writers(graph, "y")[0].operands[0] == "h"
+
+
+def test_elements_of_an_axis_are_read_where_they_lie() -> None:
+    text = """g (float[3, n, 4] x) => (float[n, 4] y) <int64 zero = {0}, int64 two = {-1}> {
+      h = Exp (x)  a = Gather (h, zero)  b = Gather (h, two)
+      c = Sub (a, b)  d = Tanh (c)  y = Mul (d, a) }"""
+    assert copies(check(text, {"x": f32(3, 5, 4)})) == 0
+
+
+def test_narrow_floats_are_placed_as_others_are() -> None:
+    text = """g (float16[2, 6] x) => (float16[2, 6] y) {
+      h = Exp (x)  a, b = Split <axis: int = 1, num_outputs: int = 2> (h)  p = Neg (a)  q = Abs (b)
+      c = Concat <axis: int = 1> (q, p)  y = Relu (c) }"""
+    graph = lowered(text)
+    x = f32(2, 6).astype(np.float16)
+    (have,) = run_graph(graph, {"x": x})
+    (want,) = run_reference(parser.parse_model(HEAD + text), {"x": x}).outputs.values()
+    np.testing.assert_allclose(have, want, rtol=2e-3, atol=1e-3)
+    assert copies(graph) == 0
+
+
+def test_heads_of_one_projection_are_read_where_they_lie() -> None:
+    text = """g (float[n, m, 12] x, float[12, 36] w) => (float[n, m, 12] y)
+      <int64[4] heads = {0, 0, 3, 4}, int64[3] flat = {0, 0, 12}, float scale = {0.5}> {
+      p = MatMul (x, w)  q, k, v = Split <axis: int = 2, num_outputs: int = 3> (p)
+      q1 = Reshape (q, heads)  k1 = Reshape (k, heads)  v1 = Reshape (v, heads)
+      q2 = Transpose <perm: ints = [0, 2, 1, 3]> (q1)  k2 = Transpose <perm: ints = [0, 2, 3, 1]> (k1)
+      v2 = Transpose <perm: ints = [0, 2, 1, 3]> (v1)  s = MatMul (q2, k2)  t = Mul (s, scale)
+      u = Softmax <axis: int = -1> (t)  o = MatMul (u, v2)  o1 = Transpose <perm: ints = [0, 2, 1, 3]> (o)
+      y = Reshape (o1, flat) }"""
+    graph = check(text, {"x": f32(2, 5, 12), "w": f32(12, 36)})
+    (scores,) = writers(graph, "s")
+    assert scores.operands[0] == "p"
+
+
+def test_convolutions_do_not_look_through_divisions() -> None:
+    text = """g (float[1, 2, 4, 4] x, float[3, 2, 3, 3] w) => (float[1, 3, 6, 6] y)
+      <float[4] scales = {1.0, 1.0, 2.0, 2.0}> {
+      h = Exp (x)  r = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
+        nearest_mode = "floor"> (h, , scales)  y = Conv (r, w) }"""
+    graph = check(text, {"x": f32(1, 2, 4, 4), "w": f32(3, 2, 3, 3)})
+    assert writers(graph, "r")
+
+
+def test_many_steps_of_one_product_share_their_kernel() -> None:
+    names = [f"s{n}" for n in range(9)]
+    steps = "  ".join(f"m{n} = MatMul (s{n}, w)" for n in range(9))
+    parts = ", ".join(f"m{n}" for n in range(9))
+    text = f"""g (float[2, 27] x, float[3, 4] w) => (float[2, 36] y) {{
+      h = Exp (x)  {", ".join(names)} = Split <axis: int = 1, num_outputs: int = 9> (h)
+      {steps}  c = Concat <axis: int = 1> ({parts})  y = Abs (c) }}"""
+    graph = check(text, {"x": f32(2, 27), "w": f32(3, 4)})
+    products = [item for item in regions(graph.body) if item.results[0] in parts.split(", ")]
+    assert len(products) == 9
+    assert all(item.operands[0] in names for item in products)

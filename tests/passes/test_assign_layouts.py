@@ -43,3 +43,25 @@ def test_filters_of_depthwise_convolutions_have_channels_last() -> None:
     orders = _orders()
     assert orders["narrow"] == (1, 2, 3, 0)
     assert orders["wide"] == (0, 1, 2, 3)
+
+
+MOVED = """
+<ir_version: 10, opset_import: ["": 26, "ai.cuvil.fused": 1]>
+net (float[1, 8, 6, 6] x, float[4, 8, 1, 1] w, float[4, 4, 1, 1] v) => (float[1, 4, 6, 6] y)
+{
+  a = ai.cuvil.fused.ConvTranspose (x, w)
+  b = Relu (a)
+  c = Transpose <perm = [0, 3, 1, 2]> (b)
+  y = Conv (c, v)
+}
+<domain: "ai.cuvil.fused", opset_import: ["": 26]>
+ConvTranspose (p, q) => (s) { r = Conv (p, q)  s = Transpose <perm = [0, 2, 3, 1]> (r) }
+"""
+
+
+def test_channels_that_a_fused_call_moves_are_last_as_they_are() -> None:
+    model = ir.from_proto(onnx.parser.parse_model(MOVED))
+    assign_layouts(model, infer_model(model))
+    orders = {v.name: order_of(v, 4) for node in model.graph for v in node.outputs}
+    assert orders["a"] == orders["b"] == (0, 1, 2, 3)
+    assert orders["c"] == (0, 2, 3, 1)

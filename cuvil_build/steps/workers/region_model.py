@@ -9,11 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.cuir.types import dtype_of, ir_dtype
-from cuvil_build.ops import catalog
 from cuvil_build.ops.inference import Inference
+from cuvil_build.reference import ReferenceFailed
 
-_LOOKED_THROUGH = frozenset("copy gather view".split())
-"""Kinds of operators whose results have no memory of their own where regions read their operand instead."""
+_DEEPEST = 32
+"""A region stands for one node, and for the views before and behind it."""
 
 
 def region_model(
@@ -52,8 +52,10 @@ class _Copy:
     nodes: list[ir.Node] = field(default_factory=list)
     values: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
-    def node(self, node: ir.Node) -> None:
-        operands = [None if v is None else self.operand(v) for v in node.inputs]
+    def node(self, node: ir.Node, depth: int = 0) -> None:
+        if depth > _DEEPEST:
+            raise ReferenceFailed(f"what '{node.name}' reads is no input of the kernel and not known")
+        operands = [None if v is None else self.operand(v, depth + 1) for v in node.inputs]
         results = [
             ir.Value(name=v.name, type=ir.TensorType(ir_dtype(dtype_of(v.dtype, "a result"))))
             for v in node.outputs
@@ -71,7 +73,7 @@ class _Copy:
             )
         )
 
-    def operand(self, value: ir.Value) -> ir.Value:
+    def operand(self, value: ir.Value, depth: int) -> ir.Value:
         if value in self.values:
             return self.values[value]
         name, known = str(value.name), self.inference.known[value]
@@ -79,18 +81,11 @@ class _Copy:
             made = ir.Value(name=name, type=ir.TensorType(ir_dtype(known.dtype)))
             made.shape = ir.Shape(self.given[name].shape)
             self.inputs.append(made)
-        elif known.constant is None and known.contents is None and (node := _view(value)) is not None:
-            self.node(node)
+        elif known.constant is None and known.contents is None and (node := value.producer()) is not None:
+            self.node(node, depth)
             return self.values[value]
         else:
             made = ir.Value(name=name, const_value=ir.tensor(self.number(value), name=name))
             self.constants.append(made)
         self.values[value] = made
         return made
-
-
-def _view(value: ir.Value) -> ir.Node | None:
-    """The node that makes it, if regions may look through that."""
-    node = value.producer()
-    operator = None if node is None else catalog.find(node.domain, node.op_type)
-    return node if operator is not None and operator.kind in _LOOKED_THROUGH else None
