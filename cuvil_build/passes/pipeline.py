@@ -23,6 +23,7 @@ IMPORT: tuple[str, ...] = (
     "specialise-if",
     "eliminate-identity",
     "fold-constants",
+    "drop-open-slices",
     "fold-shape-operands",
     "shapes-from-inputs",
     "spread-repeats",

@@ -1,4 +1,4 @@
-"""Removes arithmetic with a constant that changes nothing: x * 1, x + 0, x - 0, x / 1, x ** 1."""
+"""Removes arithmetic with a constant that changes nothing: x * 1, x + 0, x / 1, x ** 1, max(x, -inf)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ NEUTRAL = {
     # Operator: its neutral number, and whether that may stand on either side.
     "Add": (0, True),
     "Div": (1, False),
+    "Max": (-np.inf, True),
+    "Min": (np.inf, True),
     "Mul": (1, True),
     "Pow": (1, False),
     "Sub": (0, False),
@@ -40,13 +42,15 @@ def _kept_operand(node: ir.Node) -> ir.Value | None:
     if node.domain != "" or node.op_type not in NEUTRAL:
         return None
     number, either_side = NEUTRAL[node.op_type]
+    if len(node.inputs) != 2:
+        return None
     left, right = node.inputs
     if _is_all(right, number):
         return left
     return right if either_side and _is_all(left, number) else None
 
 
-def _is_all(value: ir.Value | None, number: int) -> bool:
+def _is_all(value: ir.Value | None, number: float) -> bool:
     array = constant_of(value)
     return array is not None and array.size > 0 and bool(np.all(array == number))
 
