@@ -22,6 +22,7 @@ from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims, write_limits
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.launches import group_launches
 from cuvil_build.memory.liveness import assign_storage
+from cuvil_build.memory.plan import GraphPlan, plan_graph
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.ops.lowered_graph import LoweredGraph
@@ -60,11 +61,19 @@ def lowered(text: str, largest: Mapping[str, int] | None = None) -> tuple[ModelP
 
 
 def planned(
-    graph: LoweredGraph, weights: Path, name: str = "small", machine: Target | None = None
+    graph: LoweredGraph,
+    weights: Path,
+    name: str = "small",
+    machine: Target | None = None,
+    whole: GraphPlan | None = None,
 ) -> ModulePlan:
-    """The plan of a graph's module; its weights go to a file."""
-    storage = assign_storage(graph)
-    memory = plan_arena(storage.blocks, graph.reference_sizes())
+    """The plan of a graph's module; its weights go to a file. `whole` is a memory plan as a build makes it,
+    with an order of its own; else items run as they stand, and offsets come from one set of sizes."""
+    if whole is None:
+        storage = assign_storage(graph)
+        memory = plan_arena(storage.blocks, graph.reference_sizes())
+    else:
+        graph, storage, memory = whole.graph, whole.storage, whole.memory
     pool = WeightPool()
     names = ModuleNames(name, "test", "0", "00" * 32)
     emit = partial(emit_kernel, target=machine, numbers=None if machine else WIDE)
@@ -88,13 +97,19 @@ class SmallModule:
     """A compiled model beside its reference."""
 
     def __init__(
-        self, text: str, folder: Path, largest: Mapping[str, int] | None = None, grouped: bool = False
+        self,
+        text: str,
+        folder: Path,
+        largest: Mapping[str, int] | None = None,
+        grouped: bool = False,
+        whole: bool = False,
     ) -> None:
         self.proto, self.graph = lowered(text, largest)
         if grouped:
             self.graph = group_launches(self.graph)
         folder.mkdir(parents=True, exist_ok=True)
-        plan = planned(self.graph, folder / "packed")
+        self.whole = plan_graph(self.graph) if whole else None
+        plan = planned(self.graph, folder / "packed", whole=self.whole)
         flags = (*plans.STRICT, *plans.FREESTANDING, "-O1", "-mavx2", "-mfma")
         built: Built = plans.build(plan, folder, flags=flags)
         (folder / "packed").replace(folder / "weights.safetensors")
