@@ -42,7 +42,7 @@ def plan_graph(graph: LoweredGraph) -> GraphPlan:
         if orders not in tried:
             tried.append(orders)
             found = _Order.of(graph, orders, points)
-            if found.is_never_worse(source) and sum(found.bounds) < sum(best.bounds):
+            if found.is_no_worse(source) and found.beside(source) < best.beside(source):
                 best = found
     memory = plan_arena(best.storage.blocks, points[0], points[1:])
     return GraphPlan(best.graph, best.orders, best.storage, memory, points, source.bounds[0])
@@ -69,5 +69,11 @@ class _Order:
         bounds = tuple(lower_bound(movable, aligned_bytes(movable, point)) for point in points)
         return _Order(arranged, orders, storage, bounds)
 
-    def is_never_worse(self, other: _Order) -> bool:
-        return all(own <= theirs for own, theirs in zip(self.bounds, other.bounds))
+    def is_no_worse(self, other: _Order) -> bool:
+        """At the reference sizes; in between, a hundredth more is nothing."""
+        pairs = zip(self.bounds, other.bounds)
+        return self.bounds[0] <= other.bounds[0] and all(own <= most + most // 100 for own, most in pairs)
+
+    def beside(self, other: _Order) -> float:
+        """How large it is compared with another one, over all points."""
+        return sum(own / max(1, theirs) for own, theirs in zip(self.bounds, other.bounds))
