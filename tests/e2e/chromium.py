@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -127,7 +128,8 @@ def browser(folder: Path, *, dark: bool = False, size: tuple[int, int] = (1400, 
 
     def connect() -> None:
         """The protocol takes the pipes 3 and 4."""
-        ends = os.dup(read_it), os.dup(write_it)  # neither of them may be overwritten by the other
+        # High numbers first, so that neither is overwritten by the other.
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read_it, write_it)]
         os.dup2(ends[0], 3)
         os.dup2(ends[1], 4)
 

@@ -18,8 +18,8 @@ const COLUMNS = [
   { key: "rule", title: "rule", of: (row) => row.rule },
   { key: "nodes", title: "nodes", of: (row) => row.nodes.join(", ") },
   { key: "mask", title: "fusion_src", of: (row) => row.fusion_src, number: true, show: (row) => hex(row.fusion_src) },
-  { key: "bytes", title: "bytes saved", of: (row) => row.bytes_saved, number: true },
-  { key: "flops", title: "FLOPs saved", of: (row) => row.flops_saved, number: true },
+  { key: "bytes", title: "bytes saved", of: (row) => row.bytes_saved, number: true, gained: true },
+  { key: "flops", title: "FLOPs saved", of: (row) => row.flops_saved, number: true, gained: true },
   { key: "trust", title: "trust", of: (row) => row.decision_trust, number: true, show: (row) => row.decision_trust.toFixed(2) },
   { key: "error", title: "error", of: (row) => row.error ?? -1, number: true, show: (row) => (row.error === null ? "" : row.error.toExponential(1)), measured: true },
   { key: "why", title: "refused by", of: (row) => row.refused_by, refused: true },
@@ -158,11 +158,18 @@ function box(node, row, hue, drawing) {
 /** The end of a name says more than its start. */
 const shorten = (text, most) => (text.length <= most ? text : "…" + text.slice(1 - most));
 
+/** What is in the middle stays there. */
 function zoom(scale) {
-  state.zoom = Math.min(3, Math.max(0.05, scale));
   const { drawing } = view();
+  const paper = find("paper");
+  const before = state.zoom;
+  state.zoom = Math.min(3, Math.max(0.05, scale));
+  const middle = [paper.scrollLeft + paper.clientWidth / 2, paper.scrollTop + paper.clientHeight / 2];
   find("picture").setAttribute("width", drawing.width * state.zoom);
   find("picture").setAttribute("height", drawing.height * state.zoom);
+  if (state.zoom === before) return;
+  paper.scrollLeft = (middle[0] * state.zoom) / before - paper.clientWidth / 2;
+  paper.scrollTop = (middle[1] * state.zoom) / before - paper.clientHeight / 2;
 }
 
 /** As wide as the paper, and never so small that nothing can be read where scrolling helps. */
@@ -176,7 +183,9 @@ function fit() {
 
 function columns() {
   const measured = rows().some((row) => row.error !== null);
-  return COLUMNS.filter((column) => (!column.measured || measured) && (!column.refused || state.tab === "refused"));
+  const refused = state.tab === "refused";
+  return COLUMNS.filter((column) => !(column.measured && (refused || !measured)) && !(column.refused && !refused) &&
+    !(column.gained && refused));
 }
 
 function shownRows() {
