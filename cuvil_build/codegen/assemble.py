@@ -57,6 +57,8 @@ from cuvil_build.ops.lowered_graph import (
 )
 
 _LOWEST = -(2**63)
+_LONG = 16
+"""A chunk is long where it is more than this part of a launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,19 +434,22 @@ class _Assembler:
             yield Call(self.kernel(kernel.spec), buffers, kernel.dims, comment)
 
     def launch(self, item: LaunchItem) -> Iterable[Instruction]:
-        """Memory of all regions grows before any of them runs. Long chunks first: the end of a launch is then
-        made of short ones, which leave no thread waiting for long."""
+        """Memory of all regions grows before any of them runs. Calls keep their order, since neighbours share
+        caches, but for those of long chunks: begun last, one would leave all other threads waiting for it."""
         found = [instruction for region in item.items for instruction in self.region(region)]
-        calls = [i for i in found if isinstance(i, Call)]
         yield from (i for i in found if not isinstance(i, Call))
-        calls.sort(key=lambda call: -self.work(call))
-        yield from [Launch(tuple(calls))] if len(calls) > 1 else calls
+        calls = [i for i in found if isinstance(i, Call)]
+        kernels = [self.kernels[call.kernel] for call in calls]
+        chunk = [self.number(call, kernel.work) for call, kernel in zip(calls, kernels)]
+        whole = sum(self.number(c, k.chunks) * work for c, k, work in zip(calls, kernels, chunk))
+        first = sorted(range(len(calls)), key=lambda n: -chunk[n] if chunk[n] * _LONG > whole else 0)
+        yield from [Launch(tuple(calls[n] for n in first))] if len(calls) > 1 else calls
 
-    def work(self, call: Call) -> int:
-        """Of one chunk at the reference sizes; what data decides counts as 1."""
-        work = self.kernels[call.kernel].work.substitute({f"d{i}": dim for i, dim in enumerate(call.dims)})
+    def number(self, call: Call, expr: IntExpr) -> int:
+        """Of a kernel, for one call at the reference sizes; what data decides counts as 1."""
+        value = expr.substitute({f"d{i}": dim for i, dim in enumerate(call.dims)})
         sizes = self.graph.reference_sizes()
-        return work.evaluate({name: sizes.get(name, 1) for name in work.symbols()})
+        return value.evaluate({name: sizes.get(name, 1) for name in value.symbols()})
 
     def tables(self, item: RegionItem) -> dict[str, str]:
         """The last inputs of a region are numbers that its operators made: constants of no graph."""

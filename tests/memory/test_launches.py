@@ -30,7 +30,7 @@ from cuvil_build.ops.lowered_graph import (
     MeasureItem,
     RegionItem,
 )
-from tests.codegen.built_graphs import SmallModule, lowered
+from tests.codegen.built_graphs import SmallModule, lowered, planned
 from tests.codegen.module_plans import dl
 from tests.memory.test_liveness import copying, graph, region, value
 from tests.ops.run_graph import run_graph
@@ -304,3 +304,21 @@ def test_modules_give_the_same_bits_for_any_number_of_threads(tmp_path: Path) ->
             module.api.close(context)
         for one, other in zip(wanted, module.wanted({"x": x}), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_calls_of_long_chunks_begin_first(tmp_path: Path) -> None:
+    """One chunk that is most of the work, after many short ones: they keep their order among themselves."""
+    text = """
+agraph (float[64, 48] x, float[1, 5000] s)
+  => (float[64, 48] y, float[64, 48] z, float[1, 5000] top, int64[1, 5000] i)
+<int64[1] k = {5000}>
+{
+  y = Exp(x)
+  z = Neg(x)
+  top, i = TopK<axis=1>(s, k)
+}
+"""
+    _, plain = lowered(text)
+    plan = planned(group_launches(plain), tmp_path / "weights")
+    (calls,) = launches_of(plan.body)
+    assert [call.comment for call in calls] == ["TopK", "Exp", "Neg"]
