@@ -169,6 +169,7 @@ def test_test_folders_mirror_the_tree() -> None:
         "e2e",
         "failing",
         "fixtures",
+        "fusion_graphs",
         "fuzz",
         "golden",
         "project",
