@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 
 KINDS = {
     "attention": "attention",
+    "attention-with-rotary-query": "attention",
     "attention-with-sink": "attention",
     "gelu-erf": "GELU with Erf",
     "gelu-tanh": "GELU with Tanh",
