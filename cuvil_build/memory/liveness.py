@@ -313,8 +313,8 @@ class _Walk:
     ) -> str | None:
         """The operand that dies here and lies in a block as large as the result's, if kernels allow it."""
         target = blocks.get(result)
-        if target is None or target.first != position:
-            return None
+        if target is None or target.first != position or result in others:
+            return None  # others write it too, or have begun
         buffers = dict(zip(item.results, item.region.outputs, strict=True))
         for operand in dict.fromkeys(item.operands):
             root = self.written(operand)

@@ -331,6 +331,12 @@ def test_what_one_region_of_a_launch_reads_alone_is_overwritten() -> None:
     assert assign_storage(graph(["x"], items, ["y"], *"abcy")).in_place == (InPlace("r0", "a", "b"),)
 
 
+def test_a_value_that_several_regions_of_a_launch_write_is_not_in_place() -> None:
+    launch = LaunchItem((copying("r0", ["a"], "b"), copying("r1", ["x"], "b")))
+    items = [copying("r", ["x"], "a"), launch, copying("last", ["b"], "y")]
+    assert not assign_storage(graph(["x"], items, ["y"], *"aby")).in_place
+
+
 def test_a_loop_does_not_overwrite_what_the_next_iteration_reads() -> None:
     body = Body((copying("r0", ["a"], "t"), copying("r1", ["t", "s"], "u")), ("cond", "u"))
     items = [copying("r", ["x"], "a"), loop([("x", "s", "y")], body)]
