@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cuvil_build.cuir.locations import source_nodes
 from cuvil_build.cuir.traverse import graphs_within, operands
+from cuvil_build.fusion.source_lines import lines_of
 
 WIDTH, HEIGHT = 150, 36
 _GAP, _NARROW, _RISE, _MARGIN = 18, 10, 34, 20
@@ -29,6 +30,7 @@ class _Drawn(BaseModel):
 class DrawnNode(_Drawn):
     names: tuple[str, ...] = Field(description="Names of the source model's nodes.")
     op: str
+    lines: tuple[str, ...] = Field(default=(), description="Lines of the exported program, outermost first.")
     x: int = Field(description="Of the left edge.")
     y: int
 
@@ -62,7 +64,10 @@ def draw(model: ir.Model) -> Drawing:
             if maker is not None and maker in number and maker is not node:
                 edges[number[maker], number[node]] = None
     labels = [(tuple(source_nodes(node) or [node.name or ""]), node.op_type) for node in nodes]
-    return place(labels, sorted(edges))
+    placed = place(labels, sorted(edges))
+    lines = [tuple(lines_of(node)) for node in nodes]
+    drawn = [old.model_copy(update={"lines": found}) for old, found in zip(placed.nodes, lines)]
+    return placed.model_copy(update={"nodes": tuple(drawn)})
 
 
 def place(labels: Sequence[tuple[tuple[str, ...], str]], edges: Sequence[tuple[int, int]]) -> Drawing:

@@ -18,13 +18,13 @@ def source_lines(model: ir.Model) -> dict[str, tuple[str, ...]]:
     """`path/model.py:12`, outermost frame first, of each node of the source model that has them."""
     found: dict[str, dict[str, None]] = {}
     for node in all_nodes(model):
-        lines = _lines(node)
+        lines = lines_of(node)
         for name in (source_nodes(node) or [node.name or ""]) if lines else []:
             found.setdefault(name, {}).update(dict.fromkeys(lines))
     return {name: tuple(lines) for name, lines in sorted(found.items())}
 
 
-def _lines(node: ir.Node) -> list[str]:
+def lines_of(node: ir.Node) -> list[str]:
     texts = [text for key, text in sorted(node.metadata_props.items()) if not key.startswith("cuvil.")]
     frames = [frame for text in texts for frame in _FRAME.findall(text) or _PLAIN.findall(text)]
     return [f"{file}:{line}" for file, line in frames]

@@ -68,7 +68,9 @@ def test_a_graph_is_drawn_without_its_weights() -> None:
                      else_branch = e () => (float[N, 4] b) { b = Neg(m) }> }"""
     model = parse_model(text)
     infer_model(model)
+    model.graph[0].metadata_props["pkg.torch.onnx.stack_trace"] = 'File "zoo/net.py", line 40, in forward'
     picture = draw(model)
+    assert [node.lines for node in picture.nodes[:2]] == [("zoo/net.py:40",), ()]
     assert sorted(node.op for node in picture.nodes) == ["Exp", "If", "MatMul", "Neg", "Tanh"]
     ops = [node.op for node in picture.nodes]
     told = sorted((ops[a], ops[b]) for a, b in (edge.between for edge in picture.edges))

@@ -155,6 +155,9 @@ function box(node, row, hue, drawing) {
   return group;
 }
 
+/** File and folder: as much of a line's path as an override needs. */
+const tail = (line) => line.split(/[\\/]/).slice(-2).join("/");
+
 /** The end of a name says more than its start. */
 const shorten = (text, most) => (text.length <= most ? text : "…" + text.slice(1 - most));
 
@@ -341,7 +344,9 @@ function showDetails() {
   fact("error", row.error === null ? "" : row.error.toExponential(1));
   fact("function", row.function);
   fact(row.nodes.length === 1 ? "node" : `${row.nodes.length} nodes`, row.nodes.join("\n"), "nodes");
-  facts.querySelector("dd.nodes").style.whiteSpace = "pre-line";
+  const lines = view().drawing.nodes.filter((node) => node.names.some((name) => row.nodes.includes(name)))
+    .flatMap((node) => node.lines);
+  fact("source", [...new Set(lines)].map(tail).join("\n"), "nodes");
   const actions = make("div", "", "actions");
   for (const [action, title, meaning] of served && state.data.file ? ACTIONS : []) {
     const button = make("button", title);
