@@ -134,6 +134,21 @@ def test_values_used_inside_a_branch_live_through_it() -> None:
     assert blocks["a"].first < blocks["t"].first <= blocks["t"].last <= blocks["a"].last
 
 
+def test_the_sides_of_a_branch_share_space_and_leave_what_is_needed_after_it() -> None:
+    sides = (
+        Body((region("t0", ["a"], ["t"]), region("t1", ["t"], ["u"])), ("u",)),
+        Body((region("e0", ["a"], ["v"]), region("e1", ["v"], ["z"])), ("z",)),
+    )
+    branch = BranchItem("if", "cond", *sides, ("r",))
+    items = [region("r", ["x"], ["a"]), region("s", ["x"], ["b"]), branch, region("l", ["r", "b"], ["y"])]
+    storage = assign_storage(graph(["x", "cond"], items, ["y"], *"abtuvzry"))
+    blocks = lives(storage)
+    assert blocks["t"][1] < blocks["v"][0]
+    for name in ("t", "v"):
+        for held in ("r", "b"):
+            assert blocks[held][0] < blocks[name][0] <= blocks[name][1] < blocks[held][1]
+
+
 def loop(states: Sequence[tuple[str, str, str]], body: Body, *scanned: str, name: str = "loop") -> LoopItem:
     rows = tuple(LoopState(*state) for state in states)
     return LoopItem(name, IntExpr.of(3), "", body, f"{name}_i", f"{name}_n", rows, scanned)
