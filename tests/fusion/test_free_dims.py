@@ -24,8 +24,9 @@ from tests.ops.run_graph import run_graph
 
 LARGEST = 67
 
-NET = """agraph (float[N, 12] x, float[N, 1] c, float[N, 1, 6, N] p, float[12, 12] w, float[12] b, float[12] g,
-    float[12] h, float[2, 1, 3, 3] k) => (float[N, 12] y, float[N, 12] z, float[1, N, 12] a, float[N, 2, 6, N] d)
+NET = """agraph (float[N, 12] x, float[N, 1] c, float[N, 1, 6, N] p, float[12, 12] w, float[12] b,
+    float[12] g, float[12] h, float[2, 1, 3, 3] k)
+    => (float[N, 12] y, float[N, 12] z, float[1, N, 12] a, float[N, 2, 6, N] d)
     <int64[4] heads = {1, -1, 3, 4}, int64[3] flat = {1, -1, 12}, float root = {2}, float r = {1.4142135},
      float one = {1}, float half = {0.5}, float two = {2}, float eps = {1e-5}, int64[1] last = {-1}>
 {

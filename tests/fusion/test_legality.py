@@ -147,7 +147,7 @@ def test_a_replacement_that_is_no_valid_graph(replacement: str) -> None:
 def test_a_replacement_that_costs_more_is_left_alone() -> None:
     rule = fold("(a) => (y) { y = Relu(a) }", "(a) => (y) { n = Neg(a)  m = Min(n, 0)  y = Neg(m) }")
     (reason,) = reasons(RELU, rule)
-    assert reason == "it would cost 4400 ns more than it saves"
+    assert reason == "it would cost 4208 ns more than it saves"
 
 
 def test_constants_that_others_read_stay_as_they_are() -> None:
@@ -164,7 +164,7 @@ def test_constants_that_others_read_stay_as_they_are() -> None:
 UNDOES = [
     ([("Exp", "Tanh"), ("Tanh", "Exp")], "rules 'rule-0' and 'rule-1' undo each other at value 'y'"),
     (
-        [("Exp", "Tanh"), ("Tanh", "Abs"), ("Abs", "Exp")],
+        [("Exp", "Tanh"), ("Tanh", "Erf"), ("Erf", "Exp")],
         "rules 'rule-0' and 'rule-1' and 'rule-2' undo each other at value 'y'",
     ),
     ([("Exp", "Exp")], "rule 'rule-0' finds what it leaves at value 'y', and would rewrite it for ever"),
