@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 1000, 420
 """Of the area in which blocks are drawn."""
 _LEFT, _TOP, _RIGHT, _BOTTOM = 84, 34, 150, 112
 _COLOURS = ("#8fb8de", "#f4c28e", "#a8d5a2", "#d9a6c8", "#c9c37c", "#9fd3d0", "#c2b2e0", "#e3a79b")
-_CHARACTER = 6.2
+_CHARACTER = 7.0
 _TICKS = 40
 """The most nodes that are named below the picture."""
 _NAME = 18

@@ -8,11 +8,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from cuvil_build.fusion.rule import Rule
 from tests.fusion_graphs.check import Outcome, check, shipped_rules
 from tests.fusion_graphs.generate import RandomGraph, generate, operators
 
@@ -26,32 +28,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave models that go wrong here")
     options = parser.parse_args(arguments)
-    rules = shipped_rules()
-    fired, refused, used = Counter[str](), Counter[str](), Counter[str]()
-    wrong: list[Outcome] = []
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(options.seed, options.seed + options.count):
-            graph = generate(seed)
-            used.update(operators(graph.model).keys())
-            outcome = check(graph, rules, Path(folder), in_memory=not options.graphs_only)
-            fired.update(outcome.fired)
-            refused.update(outcome.refused)
-            if outcome.stage:
-                wrong.append(outcome)
-                print(
-                    f"seed {seed}: {outcome.stage}: {outcome.message} ({', '.join(graph.templates)})",
-                    flush=True,
-                )
-                _keep(graph, options.keep)
-    for rule in rules:
-        print(f"{rule.name:<36} fired {fired[rule.name]:>6}  refused {refused[rule.name]:>6}")
-    silent = [rule.name for rule in rules if not fired[rule.name]]
-    print(f"rules that never fired: {', '.join(silent) or 'none'}")
-    stages = Counter(outcome.stage for outcome in wrong)
-    seconds = time.monotonic() - began
-    print(f"{options.count} graphs, {len(used)} operators, {seconds:.0f} s; wrong: {dict(stages)}")
-    return 1 if wrong else 0
+    tally = Tally(shipped_rules())
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for seed in range(options.seed, options.seed + options.count):
+                graph = generate(seed)
+                outcome = check(graph, tally.rules, Path(folder), in_memory=not options.graphs_only)
+                tally.add(graph, outcome)
+                if outcome.stage:
+                    _keep(graph, options.keep)
+    except KeyboardInterrupt:
+        print("interrupted: this is what was done until then")
+    tally.show()
+    return 1 if tally.wrong else 0
+
+
+@dataclass
+class Tally:
+    rules: list[Rule]
+    graphs: int = 0
+    fired: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    used: set[str] = field(default_factory=set)
+    """Operators."""
+    wrong: Counter[str] = field(default_factory=Counter)
+    """By the stage."""
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, graph: RandomGraph, outcome: Outcome) -> None:
+        self.graphs += 1
+        self.used |= operators(graph.model).keys()
+        self.fired.update(outcome.fired)
+        self.refused.update(outcome.refused)
+        if outcome.stage:
+            self.wrong[outcome.stage] += 1
+            made_of = ", ".join(graph.templates)
+            print(f"seed {graph.seed}: {outcome.stage}: {outcome.message} ({made_of})", flush=True)
+        if self.graphs % 100 == 0:
+            print(f"{self.graphs} graphs, {self.wrong.total()} wrong", file=sys.stderr, flush=True)
+
+    def show(self) -> None:
+        for rule in self.rules:
+            counts = f"fired {self.fired[rule.name]:>6}  refused {self.refused[rule.name]:>6}"
+            print(f"{rule.name:<36} {counts}")
+        silent = [rule.name for rule in self.rules if not self.fired[rule.name]]
+        print(f"rules that never fired: {', '.join(silent) or 'none'}")
+        seconds = time.monotonic() - self.began
+        print(f"{self.graphs} graphs, {len(self.used)} operators, {seconds:.0f} s; wrong: {dict(self.wrong)}")
 
 
 def _keep(graph: RandomGraph, folder: Path | None) -> None:

@@ -8,6 +8,7 @@ both. Now and then a form is nearly right: a constant or an axis that makes it a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tests.fusion_graphs.net import Net
 Template = Callable[[Net, str], str]
 
 UNARY = "Abs Neg Relu Sigmoid Tanh Erf Softplus Softsign Exp Sin Cos Floor Ceil Sqrt Reciprocal".split()
-SLOPED = {
+SLOPED: dict[str, dict[str, Any]] = {
     "Elu": {"alpha": 0.7},
     "Selu": {},
     "LeakyRelu": {"alpha": 0.1},
@@ -196,7 +197,8 @@ ACTIVATIONS: tuple[Template, ...] = (
 
 
 def activation(net: Net, x: str) -> str:
-    return net.choice(ACTIVATIONS)(net, x)
+    template: Template = net.choice(ACTIVATIONS)
+    return template(net, x)
 
 
 # Normalization -----------------------------------------------------------------------------------
@@ -346,10 +348,11 @@ def batch_norm(net: Net, x: str) -> str:
 # Sequences ---------------------------------------------------------------------------------------
 
 
-def linear(net: Net, x: str, size: int = 0, bias: bool | None = None) -> str:
+def linear(net: Net, x: str, size: int | str = 0, bias: bool | None = None) -> str:
     last = net.shapes[x][-1]
     assert isinstance(last, int)
     size = size or last
+    assert isinstance(size, int)
     y = net.op("MatMul", x, net.weight(last, size), shape=(*net.shapes[x][:-1], size))
     with_bias = net.chance(0.7) if bias is None else bias
     return net.op("Add", *net.swap(y, net.vector(size)), shape=net.shapes[y]) if with_bias else y

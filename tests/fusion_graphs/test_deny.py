@@ -74,7 +74,7 @@ class Built:
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """`params`: whether there is a copy for every rule, or for one of each graph."""
     root = tmp_path_factory.mktemp("deny")
-    copies = {}
+    copies: dict[str, str] = {}
     for name in GRAPHS:
         rows = list(deny_each(subject(write(name, name, root)), shipped_rules()))
         fired = [row.rule for row in rows[2:]]
@@ -92,7 +92,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
     denials = "".join(f"  - {{rule: '{rule}', nodes: '{c}/*'}}\n" for c, rule in copies.items() if rule)
     results = []
-    before = {}
+    before: dict[str, str] = {}
     for text in ("deny: []\n", f"deny:\n{denials}"):
         (root / "fusion.overrides.yaml").write_text(text)
         results.append(Project.load(root, environ=dict(os.environ)).build(options=Options(jobs=1)))
