@@ -69,14 +69,15 @@ def subject(file: Path) -> Subject:
     reference = Reference(model)
     cases: list[Case] = []
     wanted: list[Case] = []
-    for case in [dict(case) for case in found.cases][:1] if found else _random(model, name):
-        if len(cases) == 2:
-            break
+    given = _random(model, name) if found is None else iter([dict(case) for case in found.cases[:1]])
+    for case in given:
         try:
             wanted.append(reference.run(case).outputs)
             cases.append(case)
         except ReferenceFailed:
             continue
+        if len(cases) == 2:
+            break
     return Subject(name, model, cases, wanted)
 
 
@@ -88,18 +89,16 @@ def _spec(value: Any) -> DimSpec:
     )
 
 
-def _random(model: ir.Model, name: str) -> list[Case]:
+def _random(model: ir.Model, name: str) -> Iterator[Case]:
     """Of several sizes: a model may be made for none that are small."""
     inputs = [input_spec(value) for value in model.graph.inputs]
-    found = []
     for typical in ((), (64,), (1280,)):
         dims: Mapping[str, DimRange] = {
             key: DimRange(d.spec.minimum, d.spec.maximum, typical or d.spec.typical, d.spec.multiple_of)
             for key, d in read_dims(model).items()
             if not typical or (d.spec.maximum is None and typical[0] % d.spec.multiple_of == 0)
         }
-        found += random_samples(inputs, dims, name, ranges=index_ranges(model))
-    return found
+        yield from random_samples(inputs, dims, name, ranges=index_ranges(model))
 
 
 def deny_each(of: Subject, rules: Sequence[Rule]) -> Iterator[Denied]:
