@@ -1,8 +1,8 @@
 """Measures how far predicted speed-ups of regions are off: `python -m tests.fusion.calibrate [TARGET ...]`.
 
 Each net is one region. It is built with its nodes apart and fused, and timed on one thread; the speed-up that
-the engine's costs predict is held against the measured one. What is printed is the mean relative error by kind
-of anchor, as the key `calibration` of the target's file has it.
+the engine's costs predict is held against the measured one. What is printed is the mean relative error by
+kind of anchor, as the key `calibration` of the target's file has it.
 """
 
 from __future__ import annotations

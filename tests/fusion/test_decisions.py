@@ -35,7 +35,7 @@ def test_a_line_for_each_decision() -> None:
         "fusion_src": 4,
         "bytes_saved": 1600,
         "flops_saved": -640,
-        "gain": 50 - 10 + 2000,
+        "gain": 25 - 10 + 2000,
         "decision_trust": 0.855,
         "trust": {"pattern": 0.95, "model": 0.9, "numeric": 1.0},
         "contested_by": ["elementwise-chain"],
