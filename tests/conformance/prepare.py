@@ -34,8 +34,7 @@ from cuvil_build.errors import (
 from cuvil_build.frontends.onnx import import_onnx
 from cuvil_build.fusion.fuse import fuse_graph
 from cuvil_build.fusion.rule import Rule, load_rules
-from cuvil_build.memory.arena import plan_arena
-from cuvil_build.memory.liveness import assign_storage
+from cuvil_build.memory.plan import plan_graph
 from cuvil_build.ops import catalog
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
@@ -102,14 +101,13 @@ def _attempt(
     imported = import_onnx(path, dims=_empty_dims(model, data), file_label=case.name)
     inference = fuse_graph(imported.model, _rules()).inference
     assign_layouts(imported.model, inference)
-    graph = lower_graph(imported.model, infer_model(imported.model, annotate=False), order_of)
-    storage = assign_storage(graph)
-    memory = plan_arena(storage.blocks, graph.reference_sizes())
+    planned = plan_graph(lower_graph(imported.model, infer_model(imported.model, annotate=False), order_of))
+    graph = planned.graph
     target = _target(place.target)
     names = ModuleNames(case.identifier, target.name, __version__, "0" * 64, target.features)
     pool = WeightPool()
     emit = partial(emit_kernel, target=target)
-    assembled = assemble(graph, storage, memory, emit, names, pool)
+    assembled = assemble(graph, planned.storage, planned.memory, emit, names, pool)
     plan = _with(assembled, write_weights(folder / "weights.safetensors", [_blob(w) for w in pool.blocks]))
     kept = {
         path: _source_path(path, case.identifier, place.folder, text)
