@@ -109,8 +109,8 @@ def infer_model(
 
 
 def extend(model: ir.Model, inference: Inference) -> Callable[[Iterable[ir.Node]], None]:
-    """A function that adds to `inference` what is known of new nodes, operands first, whose other operands are
-    known already."""
+    """A function that adds to `inference` what is known of new nodes, in an order in which operands come
+    first; all other operands are known already."""
     walk = _Walk(model, read_dims(model), False, {}, catalog.find)
     walk.result = inference
     walk.relations = Relations(walk.relations.canonical, inference.bounds)
