@@ -51,19 +51,19 @@ def test_the_same_seed_gives_the_same_graph(graphs: list[RandomGraph]) -> None:
 
 
 def test_a_wrong_rule_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here one that takes a slope for another: what this run is for."""
+    """Here one that takes a cheaper function for another: what this run is for."""
     x = onnx.helper.make_tensor_value_info("x", 1, ["batch", 8])
     y = onnx.helper.make_tensor_value_info("y", 1, ["batch", 8])
-    body = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"], name="r")], "g", [x], [y])
+    body = onnx.helper.make_graph([onnx.helper.make_node("Tanh", ["x"], ["y"], name="t")], "g", [x], [y])
     model = onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
     feeds = {"x": np.linspace(-3, 3, 16, dtype=np.float32).reshape(2, 8)}
     graph = RandomGraph(0, model, feeds, ())
     assert check(graph, shipped_rules(), tmp_path).stage == ""
     file = tmp_path / "wrong.yaml"
     file.write_text(
-        "name: wrong\ndescription: Not a relu.\ngranularity: operator\nstage: fold\n"
-        "pattern: |\n  (x) => (y) { y = Relu(x) }\n"
-        "action:\n  replace_with: |\n    (x) => (y) { y = Tanh(x) }\ntrust: 1.0\n"
+        "name: wrong\ndescription: Not a tanh.\ngranularity: operator\nstage: fold\n"
+        "pattern: |\n  (x) => (y) { y = Tanh(x) }\n"
+        "action:\n  replace_with: |\n    (x) => (y) { y = Relu(x) }\ntrust: 1.0\n"
     )
     outcome = check(graph, [*shipped_rules(), load_rule(file)], tmp_path)
     assert outcome.stage == "fused" and outcome.fired["wrong"] == 1
