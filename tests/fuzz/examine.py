@@ -32,6 +32,7 @@ CPU_SECONDS = 10
 """Of the child: what a hang would use up; other work on the machine does not count."""
 WALL_SECONDS = 120
 MEMORY_BYTES = 2 << 30
+"""Of the child, beside what its parent has mapped: after other tests that may be gigabytes of models."""
 SECRET = b"\xc0\xffee no file may carry this out of its folder \xc0\xffee" * 4
 BUGS = ("internal", "invalid-graph")
 CONFIG = "version: 1\nproject: p\nmodels:\n  m: {source: model.onnx}\ntargets:\n  t: {use: x86_64-avx2}\n"
@@ -144,7 +145,8 @@ def _become_child(warm: Warm, write: int, other: Callable[[], object] | None) ->
     place = warm.place
     verdict = Verdict("crash", "no verdict")
     try:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        most = _mapped_bytes() + MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         silence = os.open(os.devnull, os.O_WRONLY)
@@ -201,6 +203,11 @@ def _checked(folder: Path) -> int:
     except CuvilError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+
+
+def _mapped_bytes() -> int:
+    """The address space that this process has taken."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _built(folder: Path, planned: Mapping[str, Node], log: io.StringIO) -> tuple[str, str] | None:
