@@ -58,14 +58,14 @@ def bodies(body: Body, key: str) -> Iterator[tuple[str, Body]]:
     """A body and all inside of it, outer ones first."""
     yield key, body
     for item in body.items:
-        for side, inner in _inner(item):
-            yield from bodies(inner, f"{item.name}/{side}")  # type: ignore[union-attr]
+        for inner_key, inner in _inner(item):
+            yield from bodies(inner, inner_key)
 
 
 def _inner(item: Item) -> tuple[tuple[str, Body], ...]:
     if isinstance(item, BranchItem):
-        return ("then", item.then_body), ("else", item.else_body)
-    return (("body", item.body),) if isinstance(item, LoopItem) else ()
+        return (f"{item.name}/then", item.then_body), (f"{item.name}/else", item.else_body)
+    return ((f"{item.name}/body", item.body),) if isinstance(item, LoopItem) else ()
 
 
 def _reordered(body: Body, key: str, orders: Orders) -> Body:

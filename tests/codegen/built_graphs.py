@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 from onnx import ModelProto, parser
 
 from cuvil_build.bundle.javascript import render_javascript
@@ -36,6 +38,7 @@ from cuvil_build.toolchain.command import (
     run_command,
 )
 from cuvil_build.toolchain.find import find_toolchain
+from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed
 from tests.codegen import module_plans as plans
 from tests.codegen.module_plans import Api, Built, dl
 from tests.kernel.harness import WIDE
@@ -136,6 +139,17 @@ def compare(have: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> None:
             continue  # the reference does not know the dims of what no iteration made
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def run_everywhere(
+    folder: Path, machine: Target, cases: Sequence[Arrays]
+) -> Iterator[list[dict[str, np.ndarray]]]:
+    """What a module folder gives, by each of the machine's runners; a desk without one skips, CI must not."""
+    for runner in runners_of(machine):
+        reason = why_not_executed(machine, runner)
+        if reason and not os.environ.get("CI"):
+            pytest.skip(reason)
+        yield run_module(folder, machine, cases, runner=runner)
 
 
 def build_for(machine: Target, text: str, folder: Path) -> ModelProto:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from cuvil_build.codegen.plan import Call
 from cuvil_build.kernel.group import Group
 from cuvil_build.ops.lowered_graph import LoweredGraph, RegionItem
 from cuvil_build.reference import run_reference
-from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed
 from tests.kernel.harness import WIDE
 from tests.ops.run_graph import run_graph
 from tests.toolchain.tiny_module import target
 
 from .attention_models import Attention, bert, grouped, model, scaled_query
-from .built_graphs import SmallModule, build_for, lowered
+from .built_graphs import SmallModule, build_for, lowered, run_everywhere
 
 FORMS: Mapping[str, Attention] = {
     "heads": bert(1, 5, 19, 8),
@@ -82,10 +80,7 @@ def test_groups_run_on_other_machines(tmp_path: Path, name: str) -> None:
     forms = {name: FORMS[name] for name in ("blocks", "free")}
     proto = build_for(machine, model(forms), tmp_path)
     cases = [feeds(sizes, forms) for sizes in SIZES[:2]]
-    for runner in runners_of(machine):
-        if why_not_executed(machine, runner) and not os.environ.get("CI"):
-            pytest.skip(why_not_executed(machine, runner))
-        results = run_module(tmp_path, machine, cases, runner=runner)
+    for results in run_everywhere(tmp_path, machine, cases):
         for have, case in zip(results, cases, strict=True):
             close(have, run_reference(proto, case).outputs)
 

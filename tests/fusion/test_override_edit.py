@@ -56,7 +56,7 @@ NAMES = [
 ]
 
 
-def read(text: str) -> dict[str, list[object]]:
+def read(text: str) -> dict[str, list[dict[str, object]]]:
     data = yaml_source.parse(text, FILE).data or {}
     return {key: value for key, value in data.items() if value}
 
@@ -149,7 +149,7 @@ def test_many_changes_in_any_order_leave_what_they_say() -> None:
         text = decide(text, FILE, action, "rule-x", [name])
         said[name] = action
     names = {name for name, action in said.items() if action != "clear"}
-    mine = [e for entries in read(text).values() for e in entries if e["rule"] == "rule-x"]  # type: ignore[index]
+    mine = [e for entries in read(text).values() for e in entries if e["rule"] == "rule-x"]
     assert len(mine) == len(names)
     assert all(line in text for line in COMMENTED.splitlines())
 

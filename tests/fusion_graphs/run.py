@@ -82,7 +82,7 @@ def _keep(graph: RandomGraph, folder: Path | None) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(graph.model, folder / f"{graph.seed}.onnx")
-    np.savez(folder / f"{graph.seed}.npz", **graph.feeds)  # type: ignore[arg-type]
+    np.savez(folder / f"{graph.seed}.npz", **graph.feeds)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -64,7 +64,7 @@ def run_plan(plan: GraphPlan, inputs: Mapping[str, np.ndarray], seed: int = 0) -
 
 @dataclass
 class PoisonedRun(GraphRun):
-    plan: GraphPlan = None  # type: ignore[assignment]
+    plan: GraphPlan = field(kw_only=True)
     rng: random.Random = field(default_factory=random.Random)
     arena: np.ndarray = field(init=False)
     offsets: dict[str, int] = field(init=False)
@@ -235,9 +235,7 @@ class PoisonedRun(GraphRun):
             pairs = {p.result for p in self.plan.storage.in_place if p.item == item.name}
             over = {b.name for b, name in zip(region.outputs, item.results) if name in pairs}
             for nest in region.nests:
-                in_place = isinstance(nest, Nest) and any(s.target.name in over for s in nest.stages)
-                pieces = self.pieces(nest) if in_place else [nest]  # type: ignore[arg-type]
-                for piece in pieces:
+                for piece in self.pieces(nest, over) if isinstance(nest, Nest) else [nest]:
                     interpret(piece, memory, self.sizes)
 
     def branch(self, item: BranchItem) -> None:
@@ -276,8 +274,11 @@ class PoisonedRun(GraphRun):
 
     # Pieces of nests -----------------------------------------------------------------------------
 
-    def pieces(self, nest: Nest) -> list[Nest]:
-        """Ranges of the outer axes that together are all of them, in any order."""
+    def pieces(self, nest: Nest, over: Container[str]) -> list[Nest]:
+        """The nest; where it writes over what it reads (`over`), ranges of its outer axes that together are
+        all of them, in any order."""
+        if not any(stage.target.name in over for stage in nest.stages):
+            return [nest]
         carried = analyse(nest).carried
         ranges = []
         for axis in nest.axes:
@@ -333,7 +334,10 @@ def _rebuilt(expr: Expr, moved: Mapping[str, IntExpr], known: dict[int, Expr]) -
     if isinstance(expr, Cast):
         return replace(expr, value=_shifted(expr.value, moved, known))
     if isinstance(expr, Within):
-        conditions = tuple(tuple(part.substitute(moved) for part in c) for c in expr.conditions)
+        conditions = tuple(
+            (low.substitute(moved), index.substitute(moved), high.substitute(moved))
+            for low, index, high in expr.conditions
+        )
         value, otherwise = (_shifted(e, moved, known) for e in (expr.value, expr.otherwise))
-        return Within(conditions, value, otherwise)  # type: ignore[arg-type]
+        return Within(conditions, value, otherwise)
     return expr

@@ -318,9 +318,11 @@ def test_an_operand_under_two_names_is_overwritten_only_where_both_allow_it() ->
     items = [copying("r0", ["x"], "a"), AliasItem("a", "view"), both, copying("r2", ["b"], "y")]
     found = graph(["x"], items, ["y"], *"aby", "view")
     assert len(assign_storage(found).in_place) == 1
-    stage = both.region.nests[0].stages[0]  # type: ignore[union-attr]
+    (whole,) = both.region.nests
+    assert isinstance(whole, Nest)
+    stage = whole.stages[0]
     turned = Load(both.region.inputs[1], (3 - IntExpr.of("i"),))
-    nest = replace(both.region.nests[0], stages=(replace(stage, value=apply("add", stage.value, turned)),))  # type: ignore[call-arg]
+    nest = replace(whole, stages=(replace(stage, value=apply("add", stage.value, turned)),))
     turning = replace(both, region=replace(both.region, nests=(nest,)))
     items = [items[0], items[1], turning, items[3]]
     assert not assign_storage(graph(["x"], items, ["y"], *"aby", "view")).in_place

@@ -28,6 +28,7 @@ from cuvil_build.ops.lowered_graph import (
     LoweredGraph,
     Measured,
     MeasureItem,
+    RegionItem,
 )
 from tests.memory.test_liveness import graph, region, value
 
@@ -157,7 +158,7 @@ def test_an_order_that_is_none_is_refused() -> None:
 
 def random_graph(seed: int) -> LoweredGraph:
     rng = random.Random(seed)
-    items: list[Item] = []
+    items: list[RegionItem] = []
     made = ["x"]
     sizes = {"x": 16}
     for n in range(24):
@@ -165,7 +166,7 @@ def random_graph(seed: int) -> LoweredGraph:
         sizes[name] = rng.choice([16, 64, 1024, 4096])
         items.append(region(str(n), rng.sample(made, min(len(made), rng.randrange(1, 3))), [name]))
         made.append(name)
-    used = {name for item in items for name in item.operands}  # type: ignore[union-attr]
+    used = {name for item in items for name in item.operands}
     outputs = [name for name in made if name not in used]
     plain = graph(["x"], items, outputs, *made[1:])
     return replace(plain, values={**plain.values, **{n: value(n, s) for n, s in sizes.items()}})
@@ -180,8 +181,9 @@ def test_orders_are_legal_never_worse_and_the_same_again(seed: int) -> None:
     assert orders == find_orders(plain, {}, budget=5000)
     known = {"x"}
     for item in changed.body.items:
-        assert set(item.operands) <= known  # type: ignore[union-attr]
-        known |= set(item.results)  # type: ignore[union-attr]
+        assert isinstance(item, RegionItem)
+        assert set(item.operands) <= known
+        known |= set(item.results)
 
 
 def test_a_plan_takes_the_order_with_the_lower_peak() -> None:
