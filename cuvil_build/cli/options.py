@@ -30,6 +30,10 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one value, as in cache.mode=read-only."),
 ]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write to a file instead of printing."),
+]
 FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How to print the answer.")]
 
 HERE = Path()

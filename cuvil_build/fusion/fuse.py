@@ -40,13 +40,11 @@ class FusionResult:
 def fuse_graph(
     model: ir.Model,
     rules: Sequence[Rule],
-    overrides: Overrides | Sequence[Override] = NO_OVERRIDES,
+    overrides: Overrides = NO_OVERRIDES,
     calibration: Mapping[str, float] | None = None,
 ) -> FusionResult:
     """Applies the rules; their order does not matter. `calibration` has mean relative errors of the predicted
     speed-ups, by kind of anchor."""
-    if not isinstance(overrides, Overrides):
-        overrides = Overrides(denials=tuple(overrides))
     bits = {name: 1 << i for i, name in enumerate(sorted(r.name for r in rules))}
     journal = Journal(bits, calibration or {})
     namer = Namer(model)

@@ -57,7 +57,7 @@ class Journal:
     def refused(self, finder: Finder, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:
             found, override = refusal.found, refusal.override
-            if override is not None and getattr(override, "action", "pin") == "deny":
+            if isinstance(override, Override) and override.action == "deny":
                 self.used[override] = None
             wanted = override if override is not None and override not in self.used else None
             wanted = wanted or finder.overrides.forced(found.rule.name, finder.names(found.nodes))

@@ -125,8 +125,7 @@ class _Canonicaliser:
             role = "temp" if is_temp else "input"
             shape = tuple(self._int(d) for d in buffer.shape)
             renamed[buffer.name] = replace(buffer, name=name, shape=shape, role=role)
-        written = {s.target.name for s in self._nest.stages if s.target.role != "temp"}
-        for source in written:
+        for source in self._nest.written():
             renamed[source] = replace(renamed[source], role="output")
         return renamed
 

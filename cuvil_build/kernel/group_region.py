@@ -119,15 +119,9 @@ def _may_go_first(region: LoweredRegion, numbers: Sequence[int], start: int) -> 
 
 
 def _conflict(one: Nest | Routine | Group, two: Nest | Routine | Group) -> bool:
-    written = [_written(one), _written(two)]
+    written = [one.written(), two.written()]
     touched = [{b.name for b in n.buffers()} for n in (one, two)]
     return bool(written[0] & touched[1] or written[1] & touched[0])
-
-
-def _written(nest: Nest | Routine | Group) -> frozenset[str]:
-    if isinstance(nest, Nest):
-        return frozenset(s.target.name for s in nest.stages if s.target.role != "temp")
-    return nest.written()
 
 
 def _private(region: LoweredRegion, chosen: Sequence[int]) -> frozenset[str]:

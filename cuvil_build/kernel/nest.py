@@ -71,6 +71,10 @@ class Nest:
                 found.setdefault(stage.target.name, stage.target)
         return tuple(found.values())
 
+    def written(self) -> frozenset[str]:
+        """Names of the buffers outside of the nest that it stores to."""
+        return frozenset(s.target.name for s in self.stages if s.target.role != "temp")
+
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Direct operands, those within gather indices included."""

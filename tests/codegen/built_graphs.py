@@ -20,7 +20,7 @@ from cuvil_build.codegen.assemble import ModuleNames, WeightBlock, WeightPool, a
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.codegen.module import exports, units
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
-from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims, write_limits
+from cuvil_build.cuir.dims import DimSpec, write_limits
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.launches import group_launches
 from cuvil_build.memory.liveness import assign_storage
@@ -41,6 +41,7 @@ from cuvil_build.toolchain.find import find_toolchain
 from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed
 from tests.codegen import module_plans as plans
 from tests.codegen.module_plans import Api, Built, dl
+from tests.free_dims import declare_dims
 from tests.kernel.harness import WIDE
 
 HEAD = '<ir_version: 10, opset_import: ["" : 23, "ai.cuvil.fused" : 1]>'
@@ -51,14 +52,7 @@ def lowered(text: str, largest: Mapping[str, int] | None = None) -> tuple[ModelP
     """A model in ONNX's textual syntax; `largest` bounds some of its dims, also those that data decides."""
     proto = parser.parse_model(HEAD + text)
     model = ir.from_proto(proto)
-    dims: dict[str, FreeDim] = {}
-    for value in model.graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if isinstance(dim, ir.SymbolicDim):
-                name = str(dim.value)
-                spec = DimSpec(0, (largest or {}).get(name))
-                dims.setdefault(name, FreeDim(name, spec, (value.name or "", axis)))
-    write_dims(model, dims)
+    dims = declare_dims(model, lambda name: DimSpec(0, (largest or {}).get(name)))
     write_limits(model, {name: most for name, most in (largest or {}).items() if name not in dims})
     return proto, lower_graph(model, infer_model(model), lambda value, rank: tuple(range(rank)))
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from cuvil_build.comparison import Tolerance, compare
-from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
+from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.cuir.text import parse_model
 from cuvil_build.cuir.verify import verify
 from cuvil_build.fusion.fuse import FusionResult, fuse_graph
@@ -19,6 +19,7 @@ from cuvil_build.reference import Reference
 from tests.codegen import module_plans as plans
 from tests.codegen.built_graphs import SmallModule, planned
 from tests.codegen.module_plans import Api
+from tests.free_dims import declare_dims
 from tests.fusion.rule_files import rule_from, shipped_rules
 from tests.ops.run_graph import run_graph
 
@@ -53,13 +54,7 @@ def arrays(model: ir.Model, size: int) -> dict[str, np.ndarray]:
 
 def fused(text: str) -> tuple[ir.Model, FusionResult]:
     model = parse_model(text)
-    dims: dict[str, FreeDim] = {}
-    for value in model.graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if isinstance(dim, ir.SymbolicDim):
-                name = str(dim.value)
-                dims.setdefault(name, FreeDim(name, DimSpec(1, LARGEST), (value.name or "", axis)))
-    write_dims(model, dims)
+    declare_dims(model, lambda _: DimSpec(1, LARGEST))
     infer_model(model)
     before = model.clone()
     result = fuse_graph(model, shipped_rules())

@@ -11,7 +11,7 @@ from cuvil_build.cuir.text import parse_model, print_graph
 from cuvil_build.cuir.verify import verify
 from cuvil_build.errors import InvalidValue, Loc
 from cuvil_build.fusion.fuse import FusionResult, fuse_graph
-from cuvil_build.fusion.overrides import Override
+from cuvil_build.fusion.overrides import Override, Overrides
 from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.ops.lowered_graph import RegionItem
 from cuvil_build.reference import run_reference
@@ -150,7 +150,7 @@ def test_a_denied_rule_leaves_the_nodes_to_others() -> None:
         { m = MatMul(x, w)  a = Tanh(m)  y = Exp(a) }"""
     model = network(text)
     entry = Override("epilogue", "Tanh*", Loc("fusion.overrides.yaml", 3, 11))
-    result = fuse_graph(model, shipped_rules(), [entry])
+    result = fuse_graph(model, shipped_rules(), Overrides((entry,)))
     assert dict(kernels(model)) == {"MatMul": 1, "TanhExp": 1}
     assert "denied at fusion.overrides.yaml:3:11" in {d.refused_by for d in result.decisions}
     assert result.used_overrides == (entry,)

@@ -22,6 +22,7 @@ from cuvil_build.cuir.text import parse_model
 from cuvil_build.samples import random_samples
 from tests.conftest import input_spec
 from tests.fusion_graphs import templates
+from tests.fusion_graphs.image_templates import IMAGE
 from tests.fusion_graphs.net import OPSETS, Net, Shape
 
 _BEFORE = re.compile(r"^--- before\n(.*?)(?=^--- )", re.DOTALL | re.MULTILINE)
@@ -54,7 +55,7 @@ def generate(seed: int) -> RandomGraph:
 def _layers(net: Net) -> None:
     is_image = net.chance(0.4)
     x = _start(net, is_image)
-    choices = [*templates.ANY, *(templates.IMAGE if is_image else templates.SEQUENCE)]
+    choices = [*templates.ANY, *(IMAGE if is_image else templates.SEQUENCE)]
     for _ in range(int(net.rng.integers(2, 6))):
         template = net.choice(choices)
         net.used.append(template.__name__)

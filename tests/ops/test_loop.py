@@ -9,12 +9,13 @@ import onnx_ir as ir
 import pytest
 from onnx import ModelProto, parser
 
-from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims, write_limits
+from cuvil_build.cuir.dims import write_limits
 from cuvil_build.errors import CuvilError, NotYet
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.ops.lowered_graph import LoweredGraph
 from cuvil_build.reference import run_reference
+from tests.free_dims import declare_dims
 
 from .run_graph import GuardFailed, run_graph
 
@@ -24,13 +25,7 @@ HEAD = '<ir_version: 10, opset_import: ["" : 23]>'
 def lowered(text: str) -> tuple[ModelProto, LoweredGraph]:
     proto = parser.parse_model(HEAD + text)
     model = ir.from_proto(proto)
-    dims: dict[str, FreeDim] = {}
-    for value in model.graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if isinstance(dim, ir.SymbolicDim):
-                name = str(dim.value)
-                dims.setdefault(name, FreeDim(name, DimSpec(0), (value.name or "", axis)))
-    write_dims(model, dims)
+    declare_dims(model)
     inference = infer_model(model)
     return proto, lower_graph(model, inference, lambda value, rank: tuple(range(rank)))
 

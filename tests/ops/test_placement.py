@@ -9,13 +9,13 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
 from cuvil_build.memory.liveness import assign_storage
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.ops.lowered_graph import Body, BranchItem, LoopItem, LoweredGraph, RegionItem
 from cuvil_build.passes.assign_layouts import assign_layouts, order_of
 from cuvil_build.reference import run_reference
+from tests.free_dims import declare_dims
 
 from .harness import f32, i64
 from .run_graph import GuardFailed, run_graph
@@ -25,13 +25,7 @@ HEAD = '<ir_version: 10, opset_import: ["": 26]>'
 
 def lowered(text: str) -> LoweredGraph:
     model = ir.from_proto(parser.parse_model(HEAD + text))
-    dims: dict[str, FreeDim] = {}
-    for value in model.graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if isinstance(dim, ir.SymbolicDim):
-                name = str(dim.value)
-                dims.setdefault(name, FreeDim(name, DimSpec(0), (value.name or "", axis)))
-    write_dims(model, dims)
+    declare_dims(model)
     inference = infer_model(model)
     assign_layouts(model, inference)
     return lower_graph(model, infer_model(model, annotate=False), order_of)

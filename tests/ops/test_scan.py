@@ -9,13 +9,13 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from cuvil_build.cuir.dims import DimSpec, FreeDim, write_dims
 from cuvil_build.cuir.locations import set_location
 from cuvil_build.cuir.traverse import graphs_within
 from cuvil_build.errors import CuvilError, InvalidModel, ShapeMismatch
 from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.passes.pipeline import IMPORT, run_passes
 from cuvil_build.reference import run_reference
+from tests.free_dims import declare_dims
 
 from .run_graph import GuardFailed, run_graph
 
@@ -24,13 +24,7 @@ HEAD = '<ir_version: 10, opset_import: ["" : 26]>'
 
 def imported(text: str) -> ir.Model:
     model: ir.Model = ir.from_proto(parser.parse_model(HEAD + text))
-    dims: dict[str, FreeDim] = {}
-    for value in model.graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if isinstance(dim, ir.SymbolicDim):
-                name = str(dim.value)
-                dims.setdefault(name, FreeDim(name, DimSpec(0), (value.name or "", axis)))
-    write_dims(model, dims)
+    declare_dims(model)
     for number, node in enumerate(n for g in graphs_within(model.graph) for n in g):
         node.name = f"node{number}"
         set_location(node, "case", node.name, node.op_type, 26)

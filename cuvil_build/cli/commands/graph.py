@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,10 +24,7 @@ class Picture(StrEnum):
 def command(
     selectors: selection.StepSelectorArgument = None,
     format: Annotated[Picture, typer.Option("--format", help="How to draw it.")] = Picture.dot,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write to a file instead of printing."),
-    ] = None,
+    output: options.OutputOption = None,
     until: selection.UntilOption = "",
     directory: options.FolderOption = options.HERE,
     file: options.FileOption = None,

@@ -8,7 +8,6 @@ import sys
 import webbrowser
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,10 +46,7 @@ def command(
     ] = "",
     refused: Annotated[bool, typer.Option("--refused", help="Only refusals, and all of them.")] = False,
     format: Annotated[Shape, typer.Option("--format", help="How to show it.")] = Shape.text,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write to a file instead of printing."),
-    ] = None,
+    output: options.OutputOption = None,
     serve: Annotated[
         bool,
         typer.Option("--serve", help="Open a page on which decisions can be accepted, denied and pinned."),

@@ -58,10 +58,7 @@ class Explained:
 def command(
     selectors: selection.SelectorArgument = None,
     format: Annotated[Shape, typer.Option("--format", help="How to show it.")] = Shape.text,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write to a file instead of printing."),
-    ] = None,
+    output: options.OutputOption = None,
     directory: options.FolderOption = options.HERE,
     file: options.FileOption = None,
     profile: options.ProfileOption = None,
