@@ -31,6 +31,7 @@ IMPORT: tuple[str, ...] = (
     "eliminate-identity",
     "simplify-arithmetic",
     "fold-batch-norm",
+    "gather-first",
     "merge-constants",
     "eliminate-dead",
 )
