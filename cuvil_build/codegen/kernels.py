@@ -93,7 +93,7 @@ def _program(canonical: Canonical, numbers: Numbers) -> tuple[Program, dict[str,
     plan = plan_tiles(nest, numbers)
     packings: dict[str, Packing] = {}
     if plan is not None:
-        program, packings = build_tile_program(nest, plan, numbers)
+        program, packings = build_tile_program(nest, plan)
     else:
         nest, packings = repack_constants(nest, numbers)
         program = build_generic_program(nest, numbers)

@@ -238,7 +238,7 @@ def test_every_case_is_tiled(case: Case) -> None:
 )
 def test_rows_are_read_in_the_cheapest_way_that_is_right(nest: Nest, mode: str) -> None:
     plan = plan_tiles(nest, WIDE)
-    assert plan is not None and plan.mode == mode
+    assert plan is not None and plan.schedule.mode == mode
 
 
 def test_what_is_no_float_product_is_left_alone() -> None:
@@ -281,14 +281,14 @@ def test_an_epilogue_reads_only_what_is_affine() -> None:
 def test_tiles_fit_the_registers(numbers: Numbers, rows: int) -> None:
     plan = plan_tiles(dense(rows, 64, 512), numbers)
     assert plan is not None
-    tile = min(rows, plan.row_tile)
+    tile = min(rows, plan.schedule.row_tile)
     scalars = tile if numbers.fma_broadcast == "lane" else 1
-    assert tile * plan.vectors + plan.vectors + scalars <= numbers.vector_registers
+    assert tile * plan.schedule.vectors + plan.schedule.vectors + scalars <= numbers.vector_registers
 
 
 def test_chunks_do_not_depend_on_threads_and_cover_all_rows() -> None:
     plan = plan_tiles(dense(1000, 64, 512), WIDE)
     assert plan is not None
-    assert plan.rows_per_block % plan.row_tile == 0
-    assert 1 <= plan.panels_per_chunk <= plan.panels.value
+    assert plan.schedule.rows_per_block % plan.schedule.row_tile == 0
+    assert 1 <= plan.schedule.panels_per_chunk <= plan.panels.value
     assert np.prod([a.extent.value for a in plan.product.rows]) == 1000

@@ -1,0 +1,79 @@
+"""What the parts of a tile program share: the nest, its plan, its rows, and names of pointers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cuvil_build.cuir.dtypes import DType
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
+from cuvil_build.kernel import program as p
+from cuvil_build.kernel.nest import Nest, Stage
+from cuvil_build.kernel.tile_plan import TilePlan
+from cuvil_build.kernel.tile_product import Product
+from cuvil_build.kernel.tile_rows import Rows
+from cuvil_build.kernel.tile_schedule import TileSchedule
+
+PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros", "spill"
+
+
+@dataclass(frozen=True, slots=True)
+class TileContext:
+    nest: Nest
+    plan: TilePlan
+    rows: Rows
+
+    @property
+    def product(self) -> Product:
+        return self.plan.product
+
+    @property
+    def schedule(self) -> TileSchedule:
+        return self.plan.schedule
+
+    @property
+    def store(self) -> Stage:
+        return self.nest.stages[1]
+
+    @property
+    def dtype(self) -> DType:
+        return self.product.dtype
+
+    @property
+    def scalar(self) -> p.VType:
+        return p.VType(self.dtype, 1)
+
+    @property
+    def vector(self) -> p.VType:
+        return p.VType(self.dtype, self.schedule.lanes)
+
+    @property
+    def streamed_buffer(self) -> str:
+        return self.product.streamed.load.buffer.name
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One kind of panel: whole, or the last one."""
+
+    vectors: int
+    columns: IntExpr
+    """That exist; the rest of the vectors is padding."""
+
+    def whole_vectors(self, lanes: int) -> int:
+        """Vectors that may be stored as they are."""
+        return min(self.vectors, self.columns.value // lanes) if self.columns.is_static else 0
+
+
+def depth_index(found: Product) -> IntExpr:
+    """Where the point of the reduction stands in the order of packing."""
+    at = ZERO
+    for axis in found.reduction:
+        at = at * axis.extent + IntExpr.of(axis.name)
+    return at
+
+
+def reduction_loops(found: Product, body: tuple[p.Statement, ...]) -> p.Statement:
+    for axis in reversed(found.reduction):
+        body = (p.For(axis.name, ZERO, axis.extent, ONE, body),)
+    assert isinstance(body[0], p.For)
+    return body[0]

@@ -1,0 +1,73 @@
+"""The panel operand of a tile program: packed at build time, or panel by panel as the kernel runs."""
+
+from __future__ import annotations
+
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
+from cuvil_build.kernel import program as p
+from cuvil_build.kernel.packing import Packing
+from cuvil_build.kernel.tile_context import PACKED_PANEL, Panel, TileContext, depth_index, reduction_loops
+from cuvil_build.kernel.tile_plan import TilePlan
+
+
+def constant_packing(plan: TilePlan) -> Packing:
+    found, schedule = plan.product, plan.schedule
+    index = tuple(i for i in found.panel.load.index if isinstance(i, IntExpr))
+    return Packing(
+        found.batch, found.reduction, found.column, index,
+        schedule.width, plan.last_vectors * schedule.lanes,
+    )  # fmt: skip
+
+
+def panel_kinds(plan: TilePlan) -> tuple[Panel | None, Panel | None]:
+    """(whole panels, the last one): None where there is no such panel."""
+    columns, width = plan.product.column.extent, plan.schedule.width
+    whole = Panel(plan.schedule.vectors, IntExpr.of(width))
+    if columns.is_static and columns.value % width == 0:
+        return whole, None
+    rest = columns - columns // width * width if columns.is_static else columns % width
+    last = Panel(plan.last_vectors, rest)
+    return (None if columns.is_static and columns.value < width else whole), last
+
+
+def make_panel(context: TileContext, panel: Panel) -> list[p.Statement]:
+    """`b`: where the panel's data start."""
+    found, schedule = context.product, context.schedule
+    if not found.constant_panel:
+        return [*_pack(context, panel), p.Pointer("b", context.dtype, PACKED_PANEL, ZERO, True)]
+    batch = ZERO
+    for axis in found.batch:
+        batch = batch * axis.extent + IntExpr.of(axis.name)
+    offset = batch * constant_packing(context.plan).columns * found.depth
+    offset = offset + IntExpr.of("panel") * schedule.width * found.depth
+    return [p.Pointer("b", context.dtype, found.panel.load.buffer.name, offset, True)]
+
+
+def _pack(context: TileContext, panel: Panel) -> list[p.Statement]:
+    """packed_panel[reduction][column] of a run-time operand; missing columns are zero."""
+    found, schedule = context.product, context.schedule
+    operand, column, source = found.panel, found.column, found.panel.load.buffer.name
+    element, width = IntExpr.of("column"), panel.vectors * schedule.lanes
+    target = depth_index(found) * width
+    start = operand.offset.substitute({column.name: IntExpr.of("panel") * schedule.width + element})
+    if operand.step(column) == ONE and panel.columns == IntExpr.of(width):
+        first = start.substitute({"column": ZERO})
+        body: tuple[p.Statement, ...] = tuple(
+            p.StoreAt(
+                PACKED_PANEL,
+                target + v * schedule.lanes,
+                p.LoadAt(source, first + v * schedule.lanes, context.vector),
+            )
+            for v in range(panel.vectors)
+        )
+        return [reduction_loops(found, body)]
+    # Column by column: the operand is most often contiguous along the reduction.
+    copy = p.StoreAt(PACKED_PANEL, target + element, p.LoadAt(source, start, context.scalar))
+    clear = p.StoreAt(PACKED_PANEL, target + element, p.Lit(0.0, context.scalar))
+    statements: list[p.Statement] = [
+        p.For("column", ZERO, panel.columns, ONE, (reduction_loops(found, (copy,)),))
+    ]
+    if panel.columns != IntExpr.of(width):
+        statements.append(
+            p.For("column", panel.columns, IntExpr.of(width), ONE, (reduction_loops(found, (clear,)),))
+        )
+    return statements

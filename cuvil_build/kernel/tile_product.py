@@ -1,0 +1,149 @@
+"""Finds the matrix product in a nest.
+
+A product has rows (axes of the streamed operand alone), columns (an axis of the panel operand alone), a
+reduction, and batch axes that both have. The streamed operand is read element by element and broadcast;
+the panel operand is packed into panels of a few vectors of columns, at build time where it is constant.
+A convolution is the same product whose rows are output pixels and whose reduction walks taps and
+channels; taps outside the input read zeros through redirected row pointers (M. Dukhan, "The Indirect
+Convolution Algorithm", 2019), or rows are first gathered into a small packed block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cuvil_build.cuir.dtypes import DType
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, product
+from cuvil_build.kernel.access import analyse
+from cuvil_build.kernel.expr import Apply, Expr, Load, Within
+from cuvil_build.kernel.nest import Axis, Nest, children, parts
+from cuvil_build.kernel.tile_operand import Operand, any_mentions, find_operand, offset_of
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix product as found in a nest."""
+
+    streamed: Operand
+    panel: Operand
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    column: Axis
+    reduction: tuple[Axis, ...]
+    """Slowest first, in the order of packing."""
+    dtype: DType
+
+    @property
+    def row_count(self) -> IntExpr:
+        return product(a.extent for a in self.rows)
+
+    @property
+    def depth(self) -> IntExpr:
+        return product(a.extent for a in self.reduction)
+
+    @property
+    def batches(self) -> IntExpr:
+        return product(a.extent for a in self.batch)
+
+    @property
+    def constant_panel(self) -> bool:
+        return self.panel.load.buffer.constant
+
+
+def find_product(nest: Nest) -> Product | None:
+    """The product, or None when the nest is none that tiles help."""
+    found = _find_product(nest)
+    return None if found is None or _is_empty(nest) or not _is_free(nest) else found
+
+
+def _is_empty(nest: Nest) -> bool:
+    return any(a.extent == ZERO for a in (*nest.axes, *nest.stages[0].axes))
+
+
+def _is_free(nest: Nest) -> bool:
+    """Tiles run in any order, on any thread, with columns in the lanes."""
+    access = analyse(nest)
+    return all(access.may_be_parallel(a.name) for a in nest.axes)
+
+
+def _find_product(nest: Nest) -> Product | None:
+    if len(nest.stages) != 2 or nest.sequential:
+        return None
+    total, store = nest.stages
+    plain = total.kind == "sum" and not total.target.shape and store.kind == "store" and not store.axes
+    factors = total.value
+    if not plain or not isinstance(factors, Apply) or factors.function != "mul":
+        return None
+    if not factors.dtype.is_float or factors.dtype.bits < 32 or not total.axes:
+        return None
+    axes = (*nest.axes, *total.axes)
+    left, right = (find_operand(f, axes) for f in factors.args)
+    if left is None or right is None or not _can_be_epilogue(store.value, nest.axes):
+        return None
+    output = offset_of(Load(store.target, store.index), nest.axes)
+    if output is None:
+        return None
+    candidates = [
+        p for p in (_orient(nest, left, right, factors.dtype), _orient(nest, right, left, factors.dtype)) if p
+    ]
+    return max(candidates, key=lambda p: _suitability(p, output), default=None)
+
+
+def _suitability(found: Product, output: IntExpr) -> tuple[bool, bool]:
+    contiguous = output.coefficient(found.column.name) == ONE
+    return (contiguous, found.constant_panel)
+
+
+def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Product | None:
+    if panel.conditions:
+        return None
+    mine, other = streamed.symbols(), panel.symbols()
+    columns = [a for a in nest.axes if a.name in other and a.name not in mine]
+    rows = [a for a in nest.axes if a.name in mine and a.name not in other]
+    batch = [a for a in nest.axes if a.name in mine and a.name in other]
+    # An axis of neither operand only repeats rows: an output of size one, most often.
+    rows += [a for a in nest.axes if a.name not in mine and a.name not in other]
+    rows.sort(key=nest.axes.index)
+    # Columns that a reshape has cut into several axes: panels of the longest, the others repeat them.
+    columns.sort(key=lambda a: _column_order(a, panel))
+    batch += columns[1:]
+    columns = columns[:1]
+    if len(columns) != 1 or any(any_mentions(streamed.conditions, a) for a in (*columns, *batch)):
+        return None
+    if any(a.name not in other for a in nest.stages[0].axes):
+        return None
+    reduction = tuple(sorted(nest.stages[0].axes, key=lambda a: _slowest_first(streamed.step(a))))
+    if panel.load.buffer.constant and not all(a.extent.is_static for a in (*batch, *columns, *reduction)):
+        return None
+    return Product(streamed, panel, tuple(batch), tuple(rows), columns[0], reduction, dtype)
+
+
+def _column_order(axis: Axis, panel: Operand) -> tuple[int, tuple[int, int, str]]:
+    """Longest first; among equals the one that is contiguous."""
+    first = 0 if not axis.extent.is_static else -axis.extent.value
+    kind, step, text = _slowest_first(panel.step(axis))
+    return first, (kind, -step, text)
+
+
+def _slowest_first(step: IntExpr) -> tuple[int, int, str]:
+    """Contiguous axes last; free strides count as large."""
+    return (0, 0, str(step)) if not step.is_static else (1, -step.value, "")
+
+
+def _can_be_epilogue(expr: Expr, axes: tuple[Axis, ...]) -> bool:
+    for part in parts(expr):
+        if isinstance(part, Within):
+            return False
+        if isinstance(part, Load) and part.buffer.role != "temp" and offset_of(part, axes) is None:
+            return False
+    return _tree_size(expr, {}) <= _LARGEST_EPILOGUE
+
+
+_LARGEST_EPILOGUE = 256
+"""Parts, each as often as it is used: tiles write the value out for each of their vectors."""
+
+
+def _tree_size(expr: Expr, known: dict[int, int]) -> int:
+    if id(expr) not in known:
+        known[id(expr)] = 1 + sum(_tree_size(c, known) for c in children(expr))
+    return known[id(expr)]
