@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.canonical import Canonical, buffer_text, canonicalise
 from cuvil_build.kernel.expr import Buffer
-from cuvil_build.kernel.group import Group
+from cuvil_build.kernel.group import Group, Part
 from cuvil_build.kernel.nest import Axis
 
 
@@ -19,9 +19,11 @@ class CanonicalStep:
 
     canonical: Canonical
     buffers: tuple[str, ...]
-    """What its `b0`, `b1`, … are: `b0`, … of the group, or `s0`, … of the scratch."""
+    """What its `b0`, `b1`, … are: `b0`, … of the group, `s0`, … of the scratch, or `p0`, … of the parts."""
     dims: tuple[IntExpr, ...]
     """What its `d0`, `d1`, … are, over the group's dims and axes."""
+    repeat: Axis | None = None
+    """How often it runs in each step of a point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,9 @@ class CanonicalGroup:
     dims: tuple[IntExpr, ...]
     """What `d0`, `d1`, … stand for."""
     digest: str
+    walk: Axis | None = None
+    parts: tuple[Part, ...] = ()
+    """`p0`, `p1`, … of `b0`, `b1`, …."""
 
 
 def canonicalise_group(group: Group) -> CanonicalGroup:
@@ -44,22 +49,42 @@ def canonicalise_group(group: Group) -> CanonicalGroup:
     buffers = group.buffers()
     names = {b.name: f"b{n}" for n, b in enumerate(buffers)}
     names |= {b.name: f"s{n}" for n, b in enumerate(group.scratch)}
-    axes = {a.name: IntExpr.of(f"g{n}") for n, a in enumerate(group.axes)}
+    names |= {p.block.name: f"p{n}" for n, p in enumerate(group.parts)}
+    axes = {a.name: IntExpr.of(f"g{n}") for n, a in enumerate(group.loops())}
     dims = _Dims(axes)
-    extents = [a.extent for a in group.axes]
+    extents = [a.extent for a in group.loops()]
     dims.collect(
         [*extents, *(d for c in nests for d in c.dims), *(d for b in group.scratch for d in b.shape)]
     )
-    outer = tuple(Axis(str(axes[a.name]), dims(a.extent)) for a in group.axes)
+
+    def renamed(axis: Axis) -> Axis:
+        return Axis(str(axes[axis.name]), dims(axis.extent))
+
+    outer = tuple(map(renamed, group.axes))
+    walk = None if group.walk is None else renamed(group.walk.axis)
     steps = tuple(
-        CanonicalStep(c, tuple(names[b.name] for b in c.buffers), tuple(dims(d) for d in c.dims))
-        for c in nests
+        CanonicalStep(
+            c,
+            tuple(names[b.name] for b in c.buffers),
+            tuple(dims(d) for d in c.dims),
+            None if repeat is None else renamed(repeat),
+        )
+        for c, repeat in zip(nests, group.repeats(), strict=True)
+    )
+    parts = tuple(
+        replace(
+            p,
+            whole=replace(p.whole, name=names[p.whole.name]),
+            block=replace(p.block, name=names[p.block.name]),
+            axis=str(axes[p.axis]),
+        )
+        for p in group.parts
     )
     scratch = tuple(
         replace(b, name=names[b.name], shape=tuple(dims(d) for d in b.shape)) for b in group.scratch
     )
-    digest = _digest(group.anchor, outer, steps, scratch)
-    return CanonicalGroup(group.anchor, outer, steps, scratch, buffers, dims.found(), digest)
+    digest = _digest(group.anchor, outer, steps, scratch, walk, parts)
+    return CanonicalGroup(group.anchor, outer, steps, scratch, buffers, dims.found(), digest, walk, parts)
 
 
 class _Dims:
@@ -94,11 +119,23 @@ class _Dims:
 
 
 def _digest(
-    anchor: str, axes: Sequence[Axis], steps: Sequence[CanonicalStep], scratch: Sequence[Buffer]
+    anchor: str,
+    axes: Sequence[Axis],
+    steps: Sequence[CanonicalStep],
+    scratch: Sequence[Buffer],
+    walk: Axis | None,
+    parts: Sequence[Part],
 ) -> str:
-    lines = [f"group {anchor}", " ".join(f"{a.name}<{a.extent}" for a in axes)]
+    lines = [f"group {anchor}", _axes_text(axes), _axes_text([] if walk is None else [walk])]
     lines += [buffer_text(b) for b in scratch]
-    lines += [
-        f"{s.canonical.digest} {' '.join(s.buffers)} {', '.join(map(str, s.dims))}" for s in steps
-    ]  # fmt: skip
+    lines += [f"{buffer_text(p.whole)} {buffer_text(p.block)} {p.dim} {p.start} {p.axis}" for p in parts]
+    for step in steps:
+        repeat = _axes_text([] if step.repeat is None else [step.repeat])
+        lines.append(
+            f"{step.canonical.digest} {' '.join(step.buffers)} {', '.join(map(str, step.dims))} {repeat}"
+        )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _axes_text(axes: Sequence[Axis]) -> str:
+    return " ".join(f"{a.name}<{a.extent}" for a in axes)

@@ -231,7 +231,7 @@ class _Builder:
         self._block = block
         self._sizes: dict[str, IntExpr] = {}
         """Of the current nest's axes: the most steps that they have at any point."""
-        prefix = _fresh_prefix(nests)
+        prefix = fresh_prefix(nests)
         shared = (*batch, row) if row is not None and block else tuple(batch)
         self.axes = tuple(
             Axis(f"{prefix}{k}", ceil_divide(a.extent, block) if a is row else a.extent)
@@ -391,7 +391,7 @@ def _anchor(nests: Sequence[Nest]) -> str:
     return "attention" if len(products) == 2 and softmax else "group"
 
 
-def _fresh_prefix(nests: Sequence[Nest]) -> str:
+def fresh_prefix(nests: Sequence[Nest]) -> str:
     """Of names that no nest uses."""
     taken = {a.name for nest in nests for a in nest.axes}
     for stage in (s for nest in nests for s in nest.stages):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from cuvil_build.cuir.dtypes import DType, dtype_of_array
 from cuvil_build.cuir.int_expr import Call, IntExpr, Symbol
 from cuvil_build.errors import Internal
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within
-from cuvil_build.kernel.group import Group
+from cuvil_build.kernel.group import Group, Part
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads
 from cuvil_build.kernel.routine import Routine
 from cuvil_build.kernel.routine_interpret import interpret_routine
@@ -42,11 +42,26 @@ def interpret(
 
 def _interpret_group(group: Group, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> None:
     """Point by point, each with scratch of its own that holds nothing of use before it is written."""
-    for point in itertools.product(*(range(a.extent.evaluate(dims)) for a in group.axes)):
-        values = {**dims, **{a.name: n for a, n in zip(group.axes, point)}}
-        own = {b.name: _unwritten(b, values) for b in group.scratch}
-        for nest in group.nests:
-            interpret(nest, {**arrays, **own}, values)
+    walk = None if group.walk is None else group.walk.axis
+    for point in _points(group.axes, dims):
+        own = {b.name: _unwritten(b, point) for b in group.scratch}
+        own |= {p.block.name: _block(p, arrays, point) for p in group.parts}
+        for values in _points([] if walk is None else [walk], point):
+            for nest, repeat in zip(group.nests, group.repeats(), strict=True):
+                for sizes in _points([] if repeat is None else [repeat], values):
+                    interpret(nest, {**arrays, **own}, sizes)
+
+
+def _points(axes: Sequence[Axis], dims: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """The sizes with each step of the axes."""
+    for point in itertools.product(*(range(a.extent.evaluate(dims)) for a in axes)):
+        yield {**dims, **{a.name: n for a, n in zip(axes, point)}}
+
+
+def _block(part: Part, arrays: Mapping[str, np.ndarray], point: Mapping[str, int]) -> np.ndarray:
+    extent = part.block.shape[part.dim].value
+    start = part.start + point[part.axis] * extent
+    return arrays[part.whole.name].take(range(start, start + extent), axis=part.dim)
 
 
 def _unwritten(buffer: Buffer, dims: Mapping[str, int]) -> np.ndarray:

@@ -9,7 +9,9 @@ import numpy as np
 
 from cuvil_build.cuir.dtypes import DTYPES
 from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.expr import Buffer
 from cuvil_build.kernel.nest import Axis
+from cuvil_build.kernel.winograd_maps import transformed_filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Packing:
     last_width: int
     dtype: str = ""
     """What the elements are converted to; empty: they stay as they are."""
+    filter_tile: int = 0
+    """`Buffer.filter_tile`: the operand are filters that are transformed first."""
 
     @property
     def panels(self) -> int:
@@ -58,9 +62,18 @@ def _count(axes: tuple[Axis, ...]) -> int:
     return total
 
 
+def as_it_lies(buffer: Buffer) -> Packing:
+    """Every element where it is without packing."""
+    axes = [Axis(f"p{d}", buffer.shape[d]) for d in buffer.order] or [Axis("p0", IntExpr.of(1))]
+    index = tuple(IntExpr.of(f"p{d}") for d in range(len(buffer.shape)))
+    width = axes[-1].extent.value
+    return Packing((), tuple(axes[:-1]), axes[-1], index, width, width)
+
+
 def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
     """The packed operand, one-dimensional."""
     array = array.astype(DTYPES[packing.dtype].numpy) if packing.dtype else array
+    array = transformed_filters(array, packing.filter_tile) if packing.filter_tile else array
     batches, depth, columns = _count(packing.batch_axes), packing.depth, packing.column.extent.value
     axes = (*packing.batch_axes, *packing.reduction_axes, packing.column)
     ordered = _ordered(array, packing, axes).reshape(batches, depth, columns)

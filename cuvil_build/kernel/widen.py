@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.canonical import expressions
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Expr, Load, Within
-from cuvil_build.kernel.nest import Axis, Nest
-from cuvil_build.kernel.packing import Packing
+from cuvil_build.kernel.nest import Nest
+from cuvil_build.kernel.packing import Packing, as_it_lies
 from cuvil_build.kernel.stored import is_widened
 
 _PRODUCTS = ("contraction", "window", "attention")
@@ -40,19 +39,12 @@ def widened_packings(wide: Mapping[str, Buffer], packings: Mapping[str, Packing]
     """With the dtype of what is widened; what no tile packs lies as it would have."""
     found = dict(packings)
     for name, buffer in wide.items():
-        found[name] = replace(packings.get(name) or _as_it_lies(buffer), dtype=buffer.dtype.name)
+        found[name] = replace(packings.get(name) or as_it_lies(buffer), dtype=buffer.dtype.name)
     return found
 
 
 def _is_static(buffer: Buffer) -> bool:
     return all(d.is_static for d in buffer.shape)
-
-
-def _as_it_lies(buffer: Buffer) -> Packing:
-    axes = [Axis(f"p{d}", buffer.shape[d]) for d in buffer.order] or [Axis("p0", IntExpr.of(1))]
-    index = tuple(IntExpr.of(f"p{d}") for d in range(len(buffer.shape)))
-    width = axes[-1].extent.value
-    return Packing((), tuple(axes[:-1]), axes[-1], index, width, width)
 
 
 def _widened(expr: Expr, wide: Mapping[str, Buffer], done: dict[int, Expr]) -> Expr:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from cuvil_build.codegen.printers.c import Printer
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.group_program import GroupProgram, GroupStep
+from cuvil_build.kernel.nest import Axis
 
 _SIGNATURE = (
     "CUVIL_KERNEL void {}(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,\n"
@@ -33,8 +34,10 @@ def _name(step: int) -> str:
 
 def _body(program: GroupProgram, printer: Printer) -> Iterator[str]:
     used = {s for step in program.steps for e in (*step.dims, step.chunks) for s in e.symbols()}
-    used |= {s for axis in program.axes[1:] for s in axis.extent.symbols()}
+    inner = [a for a in (program.walk, *(step.repeat for step in program.steps)) if a is not None]
+    used |= {s for axis in (*program.axes[1:], *inner) for s in axis.extent.symbols()}
     used |= {s for _, at in program.places for s in at.symbols()} | program.shared.symbols()
+    used |= {s for part in program.parts for s in part.offset.symbols()}
     for number, dim in enumerate(program.dims):
         if dim in used:
             yield f"    const int64_t {dim} = dims[{number}];"
@@ -50,19 +53,34 @@ def _body(program: GroupProgram, printer: Printer) -> Iterator[str]:
         if axis.name in used:
             yield f"        const int64_t {axis.name} = {printer.integer(value)};"
         rest = rest // axis.extent
+    for part in program.parts:
+        pointer = f"(char *)buffers[{part.whole[1:]}] + {_operand(printer, part.offset)}"
+        yield f"        void *const {part.name} = {pointer};"
+    depth = 2
+    if program.walk is not None:
+        yield _loop(program.walk, printer, depth)
+        depth += 1
     for number, step in enumerate(program.steps):
-        yield from _call(number, step, printer)
+        yield from _call(number, step, printer, depth)
+    if program.walk is not None:
+        yield "        }"
     yield "    }"
 
 
-def _call(number: int, step: GroupStep, printer: Printer) -> Iterator[str]:
+def _call(number: int, step: GroupStep, printer: Printer, depth: int) -> Iterator[str]:
     pointers = (f"buffers[{name[1:]}]" if name.startswith("b") else name for name in step.buffers)
     dims = [printer.integer(d) for d in step.dims] or ["0"]
-    yield "        {"
-    yield f"            void *const own[] = {{{', '.join(pointers)}}};"
-    yield f"            const int64_t sizes[] = {{{', '.join(dims)}}};"
-    yield f"            {_name(number)}(own, sizes, 0, {printer.integer(step.chunks)}, rest);"
-    yield "        }"
+    pad = "    " * depth
+    yield f"{pad}{{" if step.repeat is None else _loop(step.repeat, printer, depth)
+    yield f"{pad}    void *const own[] = {{{', '.join(pointers)}}};"
+    yield f"{pad}    const int64_t sizes[] = {{{', '.join(dims)}}};"
+    yield f"{pad}    {_name(number)}(own, sizes, 0, {printer.integer(step.chunks)}, rest);"
+    yield f"{pad}}}"
+
+
+def _loop(axis: Axis, printer: Printer, depth: int) -> str:
+    stop = _operand(printer, axis.extent)
+    return f"{'    ' * depth}for (int64_t {axis.name} = 0; {axis.name} < {stop}; {axis.name}++) {{"
 
 
 def _operand(printer: Printer, expr: IntExpr) -> str:
