@@ -70,7 +70,12 @@ def test_module_and_peers_are_timed_on_the_same_inputs(
 
     def fake(runners: Any, feeds: Any, **settings: Any) -> list[Timing]:
         seen.update(settings, runners=[(r.kind, r.path) for r in runners], feeds=feeds)
-        return [Timing(r.label, "", 2.0, 1.0, 1.0, 3.0, 10.0, 20.0, 1e-6, (2.0,)) for r in runners]
+        return [
+            Timing(
+                r.label, "", 2.0, 1.0, 1.0, 3.0, 10.0, 22.5, 77 if r.path.is_file() else None, 1e-6, (2.0,)
+            )
+            for r in runners
+        ]
 
     monkeypatch.setattr(bench, "compare_runtimes", fake)
     words = [
@@ -88,10 +93,16 @@ def test_module_and_peers_are_timed_on_the_same_inputs(
     assert seen["threads"] == 2 and seen["feeds"]["x"].shape == (3, 20)
     assert seen["want"]["y"].shape == (3, 5)
     printed = json.loads(capsys.readouterr().out)
-    assert [r["bytes"] for r in printed[0]["runtimes"]] == [3000, *[model.stat().st_size] * 2]
+    assert [r["nbytes"] for r in printed[0]["runtimes"]] == [3000, 77, 77]
+    assert printed[0]["rest_ms"] == 50
     assert main(words) == 0
     table = capsys.readouterr().out
-    assert "x 2x20; 2 thread(s), 20 rounds in turn" in table and "median ms" in table and "1.0e-06" in table
+    turns = "2 thread(s), 20 rounds in turn, each after 50 ms of rest and a call that is not timed"
+    assert f"x 2x20; {turns}" in table and "median ms" in table and "1.0e-06" in table
+    assert " 12.5 " in table  # of memory over what the imports took
+    assert main([*words, "--rest", "0"]) == 0
+    assert "2 thread(s), 20 rounds in turn\n" in capsys.readouterr().out
+    assert seen["rest_ms"] == 0
 
 
 def test_a_failed_row_fails_the_command(

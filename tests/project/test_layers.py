@@ -63,6 +63,7 @@ ALLOWED = {("frontends", "passes"), ("reference", "comparison")}
 
 # Each of these libraries has one home.
 HOMES = {
+    "iree": {"measure"},
     "islpy": {"kernel"},
     "jinja2": {"bundle", "codegen"},
     "networkx": {"plan"},
@@ -83,7 +84,7 @@ HOMES = {
 NESTED = {
     "cli": {"rich"},
     "frontends": {"onnxruntime", "tensorflow", "torch"},
-    "measure": {"cuvil", "onnxruntime", "openvino"},
+    "measure": {"cuvil", "iree", "onnxruntime", "openvino"},
     "reference": {"onnx", "onnxruntime"},
     "__main__": {"cuvil_build"},
 }
@@ -92,7 +93,7 @@ NESTED = {
 PROCESSES = {"execute/client.py", "toolchain/run_native.py", "toolchain/run_wasmtime.py"}
 
 # `except Exception` is for the one who tells the user, and for processes that hand an error to another.
-CATCH_ALL = {"cli/main.py", "execute/perform.py", "execute/server.py", "measure.py"}
+CATCH_ALL = {"cli/main.py", "execute/perform.py", "execute/server.py", "measure/turns.py"}
 
 BANNED_NAMES = {"base", "common", "helpers", "manager", "misc", "utils"}
 

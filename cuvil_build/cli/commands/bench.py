@@ -22,13 +22,13 @@ from cuvil_build.config.project import PathSource, PypiSource
 from cuvil_build.cuir.index_ranges import index_ranges
 from cuvil_build.errors import InvalidValue, MissingFile, NotYet, nearest
 from cuvil_build.frontends.pypi import fetch_member
-from cuvil_build.measure import PEERS, Feeds, Runner, Timing, check_kind, compare_runtimes
+from cuvil_build.measure import PEERS, Feeds, Runner, Timing, check_kind, compare_runtimes, rest_of
 from cuvil_build.reference import run_reference
 from cuvil_build.samples import DimRange, InputSpec, load_samples, random_samples
 
 HELP = "Time built modules, alone or in turn with other runtimes."
 
-COLUMNS = ("runtime", "median ms", "best ms", "ratio", "cold ms", "MB", "size kB", "error")
+COLUMNS = ("runtime", "median ms", "best ms", "ratio", "cold ms", "peak MB", "size kB", "error")
 GOLDEN = "golden.safetensors"
 
 
@@ -69,9 +69,20 @@ def command(
     what: Annotated[
         list[str] | None, typer.Argument(metavar="DIR|SELECTOR", help="Module folders, or selectors.")
     ] = None,
-    against: Annotated[str, typer.Option(help=f"Peers to take turns with: {', '.join(PEERS)}.")] = "",
+    against: Annotated[
+        str, typer.Option(help=f"Peers to take turns with, with commas between: {', '.join(PEERS)}.")
+    ] = "",
     threads: Annotated[int, typer.Option(min=1, help="Threads of every runtime.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Timed calls of each.")] = 20,
+    rest: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="MS",
+            help="Rest and one call that is not timed before each timed one; with several threads 50, since "
+            "workers of some runtimes spin on after a call.",
+        ),
+    ] = None,
     dim: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N", help="Size of a free dim; inputs are then random.")
     ] = None,
@@ -94,13 +105,15 @@ def command(
         benches += project_benches(project.loaded, project.select(selectors), model, bool(peers))
     results = []
     for bench in runnable(benches):
-        timings, shapes = time_module(bench, peers, sizes, samples, threads, rounds)
+        timings, shapes = time_module(bench, peers, sizes, samples, threads, rounds, rest)
         results.append((bench, timings, shapes))
     if format is options.OutputFormat.json:
-        console.emit_json([to_json(*result, threads=threads) for result in results])
+        console.emit_json(
+            [to_json(*result, threads=threads, rest_ms=rest_of(threads, rest)) for result in results]
+        )
     else:
         for bench, timings, shapes in results:
-            print_bench(bench, timings, shapes, threads, rounds)
+            print_bench(bench, timings, shapes, turns_line(threads, rounds, rest_of(threads, rest)))
     return 1 if any(t.problem for _, timings, _ in results for t in timings) else 0
 
 
@@ -161,6 +174,7 @@ def time_module(
     samples: Path | None,
     threads: int,
     rounds: int,
+    rest_ms: float | None = None,
 ) -> tuple[list[Timing], dict[str, tuple[int, ...]]]:
     feeds, want = choose_feeds(bench, sizes, samples)
     runners = [Runner(bench.name, "cuvil", bench.folder)]
@@ -174,7 +188,7 @@ def time_module(
         runners.append(Runner(peer, peer, bench.model))
     if want is None and bench.model is not None and bench.model.is_file():
         want = run_reference(bench.model, feeds).outputs
-    timings = compare_runtimes(runners, feeds, threads=threads, rounds=rounds, want=want)
+    timings = compare_runtimes(runners, feeds, threads=threads, rounds=rounds, rest_ms=rest_ms, want=want)
     return timings, {name: array.shape for name, array in feeds.items()}
 
 
@@ -203,24 +217,29 @@ def choose_feeds(
     return random_samples(bench.inputs, {**bounds, **fixed}, seed, ranges=ranges)[-1], None
 
 
+def turns_line(threads: int, rounds: int, rest_ms: float) -> str:
+    rested = f", each after {rest_ms:g} ms of rest and a call that is not timed" if rest_ms else ""
+    return f"{threads} thread(s), {rounds} rounds in turn{rested}"
+
+
 def print_bench(
-    bench: Bench, timings: Sequence[Timing], shapes: Mapping[str, tuple[int, ...]], threads: int, rounds: int
+    bench: Bench, timings: Sequence[Timing], shapes: Mapping[str, tuple[int, ...]], turns: str
 ) -> None:
     inputs = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())
-    console.print_line(f"{bench.name}: {inputs}; {threads} thread(s), {rounds} rounds in turn")
-    console.print_table(COLUMNS, [table_row(bench, timing, i) for i, timing in enumerate(timings)])
+    console.print_line(f"{bench.name}: {inputs}; {turns}")
+    console.print_table(COLUMNS, [table_row(bench, timing) for timing in timings])
     for timing in timings:
         if timing.problem:
             console.print_line(f"{timing.label} failed: {timing.problem}")
     console.print_line()
 
 
-def table_row(bench: Bench, timing: Timing, position: int) -> tuple[str, ...]:
+def table_row(bench: Bench, timing: Timing) -> tuple[str, ...]:
     if timing.problem:
         return (timing.label, "failed", *["-"] * (len(COLUMNS) - 2))
     megabytes = "-"
     if timing.imported_mb is not None and timing.peak_mb is not None:
-        megabytes = f"{timing.imported_mb:.0f} / {timing.peak_mb:.0f}"
+        megabytes = f"{timing.peak_mb - timing.imported_mb:.1f}"
     return (
         timing.label,
         f"{timing.median_ms:.3f}",
@@ -228,24 +247,28 @@ def table_row(bench: Bench, timing: Timing, position: int) -> tuple[str, ...]:
         f"x{timing.ratio:.2f}",
         f"{timing.cold_ms:.1f}",
         megabytes,
-        f"{size_of(bench, position) / 1000:.0f}",
+        f"{size_of(bench, timing) / 1000:.0f}",
         "-" if timing.error is None else f"{timing.error:.1e}",
     )
 
 
-def size_of(bench: Bench, position: int) -> int:
-    """Of a module its library and weights, of a peer the model file: the runtime comes on top there."""
-    if position == 0 or bench.model is None:
-        return bench.nbytes
-    return bench.model.stat().st_size
+def size_of(bench: Bench, timing: Timing) -> int:
+    """Of a module its library and weights, of a peer what it loads: the runtime comes on top there."""
+    return bench.nbytes if timing.nbytes is None else timing.nbytes
 
 
 def to_json(
-    bench: Bench, timings: Sequence[Timing], shapes: Mapping[str, tuple[int, ...]], *, threads: int
+    bench: Bench,
+    timings: Sequence[Timing],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    threads: int,
+    rest_ms: float,
 ) -> dict[str, object]:
     return {
         "module": bench.name,
         "threads": threads,
+        "rest_ms": rest_ms,
         "inputs": {name: list(shape) for name, shape in shapes.items()},
-        "runtimes": [{**asdict(t), "bytes": size_of(bench, i)} for i, t in enumerate(timings)],
+        "runtimes": [{**asdict(t), "nbytes": size_of(bench, t)} for t in timings],
     }

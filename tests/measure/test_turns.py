@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuvil_build.measure import Runner, UnknownRuntime, check_kind, compare_runtimes, largest_error
+from cuvil_build.errors import ToolchainNotFound
+from cuvil_build.measure import (
+    PEERS,
+    Runner,
+    UnknownRuntime,
+    check_kind,
+    compare_runtimes,
+    largest_error,
+    rest_of,
+    runtimes,
+)
 from cuvil_build.reference import run_reference
 
-MLP = Path(__file__).parent / "fixtures" / "mlp.onnx"
+MLP = Path(__file__).parents[1] / "fixtures" / "mlp.onnx"
 FEEDS = {"x": np.ones((2, 20), np.float32)}
 
 
@@ -24,6 +34,27 @@ def test_runners_take_turns_and_are_checked_against_the_wanted_outputs() -> None
         assert not row.problem and len(row.calls_ms) == 3 and row.best_ms <= row.median_ms
         assert row.error is not None and row.error < 1e-5
     assert rows[0].ratio == 1
+
+
+@pytest.mark.parametrize("kind", PEERS)
+def test_every_peer_gives_the_same_answer(kind: str) -> None:
+    """After a rest, the call that is not timed is the same call."""
+    pytest.importorskip(runtimes.RUNTIMES[kind].needs)
+    want = run_reference(MLP, FEEDS).outputs
+    row = compare_runtimes([Runner(kind, kind, MLP)], FEEDS, threads=2, rounds=1, rest_ms=1, want=want)[0]
+    assert not row.problem and len(row.calls_ms) == 1
+    assert row.error is not None and row.error < 1e-5
+    assert row.nbytes
+
+
+def test_a_rest_comes_with_several_threads() -> None:
+    assert (rest_of(1), rest_of(2), rest_of(2, 0), rest_of(1, 5)) == (0, 50, 0, 5)
+
+
+def test_a_runtime_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runtimes.RUNTIMES, "iree", type("Gone", (), {"needs": "no_such_package"}))
+    with pytest.raises(ToolchainNotFound, match="pip install iree-base-compiler iree-base-runtime"):
+        runtimes.import_runtime("iree")
 
 
 def test_a_wrong_answer_is_measured() -> None:

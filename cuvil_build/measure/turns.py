@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,23 +12,26 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cuvil_build.errors import UsageMistake, nearest
-
-Array: TypeAlias = NDArray[Any]
-Feeds: TypeAlias = Mapping[str, Array]
+from cuvil_build.errors import CuvilError
+from cuvil_build.measure.runtimes import Array, Feeds, check_kind, import_runtime
 
 WARM_UP = 2
 LOAD_LIMIT_S = 600.0
 CALL_LIMIT_S = 600.0
+REST_MS = 50.0
+"""Before a timed call where there are several threads: the workers of the runtime whose turn it was spin on
+for some milliseconds, on the core that the next one wants."""
 
 
-class UnknownRuntime(UsageMistake):
-    """A runtime to compare with that we do not know."""
+def rest_of(threads: int, rest_ms: float | None = None) -> float:
+    """Milliseconds of rest before each timed call: as asked for, or what that many threads need."""
+    if rest_ms is not None:
+        return rest_ms
+    return REST_MS if threads > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,78 +58,11 @@ class Timing:
     """From the start of loading to the first result; the Python import is not in it."""
     imported_mb: float | None = None
     peak_mb: float | None = None
+    nbytes: int | None = None
+    """Of what was loaded: a module's library and weights, a model's file, a compiled model."""
     error: float | None = None
     """Against the wanted outputs, relative to each output's largest magnitude."""
     calls_ms: tuple[float, ...] = ()
-
-
-class _Runtime(Protocol):
-    def __init__(self, path: Path, threads: int) -> None: ...
-
-    def run(self, feeds: Feeds) -> dict[str, Array]: ...
-
-
-class _Cuvil:
-    needs = "cuvil"
-
-    def __init__(self, path: Path, threads: int) -> None:
-        import cuvil
-
-        self._module = cuvil.load(path, threads=threads)
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        return dict(self._module.run(feeds))
-
-
-class _OnnxRuntime:
-    needs = "onnxruntime"
-
-    def __init__(self, path: Path, threads: int) -> None:
-        import onnxruntime as ort
-
-        options = ort.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 4
-        self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self._names = [output.name for output in self._session.get_outputs()]
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        return dict(zip(self._names, self._session.run(self._names, dict(feeds))))
-
-
-class _OpenVino:
-    needs = "openvino"
-
-    def __init__(self, path: Path, threads: int) -> None:
-        import openvino
-
-        # Its own choice of bfloat16 on some CPUs would compare two precisions.
-        settings = {
-            "INFERENCE_NUM_THREADS": threads,
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "f32",
-        }
-        compiled = openvino.Core().compile_model(str(path), "CPU", settings)
-        self._names = [sorted(output.names)[0] for output in compiled.outputs]
-        self._request = compiled.create_infer_request()
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        self._request.infer(dict(feeds), share_inputs=True)
-        return {n: np.array(t.data) for n, t in zip(self._names, self._request.output_tensors)}
-
-
-RUNTIMES: dict[str, type[_Cuvil] | type[_OnnxRuntime] | type[_OpenVino]] = {
-    "cuvil": _Cuvil,
-    "onnxruntime": _OnnxRuntime,
-    "openvino": _OpenVino,
-}
-PEERS = tuple(kind for kind in RUNTIMES if kind != "cuvil")
-
-
-def check_kind(kind: str) -> str:
-    if kind not in RUNTIMES:
-        raise UnknownRuntime(f"unknown runtime '{kind}'", hint=nearest(kind, PEERS))
-    return kind
 
 
 def compare_runtimes(
@@ -134,11 +71,13 @@ def compare_runtimes(
     *,
     threads: int = 1,
     rounds: int = 20,
+    rest_ms: float | None = None,
     want: Mapping[str, Array] | None = None,
 ) -> list[Timing]:
     """One row per runner, in order; a runner that fails is a row that says why.
 
     Calls are interleaved (A B C A B C ...), so that a machine whose speed drifts slows all of them alike.
+    After a rest, each makes one call that is not timed: its threads have slept, and its caches are others'.
     Errors are against `want`, or against the first runner that works.
     """
     for runner in runners:
@@ -147,7 +86,7 @@ def compare_runtimes(
     try:
         for _ in range(rounds + WARM_UP):
             for worker in workers:
-                worker.call()
+                worker.call(rest_of(threads, rest_ms))
         for worker in workers:
             worker.finish()
         return _rows(workers, want)
@@ -171,6 +110,7 @@ class _Worker:
         self.runner = runner
         self.problem = ""
         self.cold = 0.0
+        self.nbytes: int | None = None
         self.outputs: dict[str, Array] = {}
         self.calls: list[float] = []
         self.memory: tuple[float | None, float | None] = (None, None)
@@ -181,12 +121,13 @@ class _Worker:
         theirs.close()
         answer = self._receive(LOAD_LIMIT_S, "while loading")
         if answer is not None:
-            self.cold, self.outputs = answer
+            self.cold, self.nbytes, self.outputs = answer
 
-    def call(self) -> None:
+    def call(self, rest_ms: float) -> None:
         if self.problem:
             return
-        self.pipe.send("go")
+        time.sleep(rest_ms / 1e3)
+        self.pipe.send("again" if rest_ms else "go")
         answer = self._receive(CALL_LIMIT_S, "in a call")
         if answer is not None:
             self.calls.append(answer)
@@ -221,6 +162,7 @@ class _Worker:
             cold_ms=1e3 * self.cold,
             imported_mb=self.memory[0],
             peak_mb=self.memory[1],
+            nbytes=self.nbytes,
             error=error,
             calls_ms=tuple(1e3 * c for c in calls),
         )
@@ -242,23 +184,30 @@ class _Worker:
 
 
 def serve(pipe: Connection, kind: str, path: Path, threads: int, feeds: Feeds) -> None:
-    """The child's whole life: load, answer, then one timed call for each `go`."""
+    """The child's whole life: load, answer, then one timed call for each `go`, and another before it for
+    `again`."""
     try:
-        runtime_class = RUNTIMES[kind]
-        __import__(runtime_class.needs)
-        imported = _resident_mb("VmRSS")
-        start = time.perf_counter()
-        runtime: _Runtime = runtime_class(path, threads)
-        outputs = runtime.run(feeds)
-        cold = time.perf_counter() - start
-        pipe.send(("ready", (cold, {name: np.array(value) for name, value in outputs.items()})))
-        while pipe.recv() == "go":
+        runtime_class = import_runtime(kind)
+        with tempfile.TemporaryDirectory() as folder:
+            made = runtime_class.prepare(path, Path(folder))
+            imported = _resident_mb("VmRSS")
+            start = time.perf_counter()
+            runtime = runtime_class(made, threads)
+            outputs = runtime.run(feeds)
+            cold = time.perf_counter() - start
+            nbytes = made.stat().st_size if made.is_file() else None
+        pipe.send(("ready", (cold, nbytes, {name: np.array(value) for name, value in outputs.items()})))
+        while (asked := pipe.recv()) != "stop":
+            if asked == "again":
+                runtime.run(feeds)
             start = time.perf_counter()
             runtime.run(feeds)
             pipe.send(("ready", time.perf_counter() - start))
         pipe.send(("ready", (imported, _resident_mb("VmHWM"))))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
+    except CuvilError as error:
+        pipe.send(("failed", error.message))
     except Exception as error:
         # Whatever a foreign runtime raises becomes its row; the others go on.
         text = str(error).strip().splitlines() or ["it said nothing"]

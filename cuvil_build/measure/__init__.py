@@ -1,0 +1,18 @@
+"""What runtimes take for a model, on this machine."""
+
+from cuvil_build.measure.runtimes import PEERS, Array, Feeds, UnknownRuntime, check_kind
+from cuvil_build.measure.turns import REST_MS, Runner, Timing, compare_runtimes, largest_error, rest_of
+
+__all__ = [
+    "PEERS",
+    "REST_MS",
+    "Array",
+    "Feeds",
+    "Runner",
+    "Timing",
+    "UnknownRuntime",
+    "check_kind",
+    "compare_runtimes",
+    "largest_error",
+    "rest_of",
+]
