@@ -171,7 +171,8 @@ def _axes_text(axes: Iterable[Axis]) -> str:
 
 def buffer_text(buffer: Buffer) -> str:
     shape = ",".join(map(str, buffer.shape))
-    return f"{buffer.name}:{buffer.dtype}({shape}){buffer.order}{buffer.role}{buffer.constant}"
+    made = f" filters for {buffer.filter_tile}" if buffer.filter_tile else ""
+    return f"{buffer.name}:{buffer.dtype}({shape}){buffer.order}{buffer.role}{buffer.constant}{made}"
 
 
 def expr_text(expr: Expr, interner: Interner) -> str:

@@ -15,11 +15,13 @@ _PRODUCTS = ("contraction", "window", "attention")
 
 
 def widen_constants(nest: Nest) -> tuple[Nest, dict[str, Buffer]]:
-    """The nest of a product with its narrow constants in their carriers, and what these are."""
+    """The nest of a product with its narrow constants in their carriers, and what these are; and what is made
+    of constants that may be narrow."""
     if nest.anchor not in _PRODUCTS:
         return nest, {}
     parts = expressions(s.value for s in nest.stages)
     loaded = {p.buffer.name: p.buffer for p in parts if isinstance(p, Load) and is_widened(p.buffer)}
+    made = {p.buffer.name: p.buffer for p in parts if isinstance(p, Load) and p.buffer.filter_tile}
     cast = {id(p.value) for p in parts if isinstance(p, Cast) and isinstance(p.value, Load)}
     bare = {p.buffer.name for p in parts if isinstance(p, Load) and id(p) not in cast}
     wide = {
@@ -28,18 +30,19 @@ def widen_constants(nest: Nest) -> tuple[Nest, dict[str, Buffer]]:
         if n not in bare and _is_static(b)
     }
     if not wide:
-        return nest, {}
+        return nest, made
     done: dict[int, Expr] = {}
     return replace(
         nest, stages=tuple(replace(s, value=_widened(s.value, wide, done)) for s in nest.stages)
-    ), wide
+    ), wide | made
 
 
 def widened_packings(wide: Mapping[str, Buffer], packings: Mapping[str, Packing]) -> dict[str, Packing]:
     """With the dtype of what is widened; what no tile packs lies as it would have."""
     found = dict(packings)
     for name, buffer in wide.items():
-        found[name] = replace(packings.get(name) or as_it_lies(buffer), dtype=buffer.dtype.name)
+        packing = packings.get(name) or as_it_lies(buffer)
+        found[name] = replace(packing, dtype=buffer.dtype.name, filter_tile=buffer.filter_tile)
     return found
 
 

@@ -1,0 +1,89 @@
+"""The linear maps of Winograd's minimal filtering for 3-wide filters: exact, and applied to constant weights.
+
+F(m, 3) gives m outputs of a correlation from m + 2 products (S. Winograd, 1980; A. Lavin and S. Gray, "Fast
+Algorithms for Convolutional Neural Networks", 2015). It evaluates polynomials at m + 1 points and at infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+TAPS = 3
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+_POINTS = {
+    2: (Fraction(0), Fraction(1), Fraction(-1)),
+    4: (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(3, 2), Fraction(-3, 2)),
+}
+"""By the outputs of a tile. For 4, integers (1 and 2) would have 3 times the error; up to the third powers of
+these are exact in float32 as well."""
+
+TILES = tuple(sorted(_POINTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """y = output · ((filter · w) * (input · x)), in one dimension."""
+
+    outputs: int
+    output: Matrix
+    """[output][point]."""
+    filter: Matrix
+    """[point][tap]."""
+    input: Matrix
+    """[point][position]."""
+
+    @property
+    def points(self) -> int:
+        return self.outputs + TAPS - 1
+
+
+@lru_cache(maxsize=None)
+def maps(outputs: int) -> Maps:
+    points = _POINTS[outputs]
+    weights = [prod(p - q for q in points if q != p) for p in points]
+    output = tuple((*(p**i for p in points), Fraction(int(i == outputs - 1))) for i in range(outputs))
+    kernel = [tuple(p**j / weight for j in range(TAPS)) for p, weight in zip(points, weights, strict=True)]
+    kernel.append((Fraction(0), Fraction(0), Fraction(1)))
+    rows = [(*_polynomial([q for q in points if q != p]), Fraction(0)) for p in points]
+    rows.append(_polynomial(points))
+    return Maps(outputs, output, tuple(kernel), tuple(rows))
+
+
+def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Coefficients of the product of (x - root), lowest first."""
+    found = [Fraction(1)]
+    for root in roots:
+        shifted = [Fraction(0), *found]
+        found = [s - root * f for s, f in zip(shifted, [*found, Fraction(0)], strict=True)]
+    return tuple(found)
+
+
+def transformed_filters(weights: np.ndarray, outputs: int) -> np.ndarray:
+    """[output channel][input channel][3][3] -> [point][input channel][output channel], rounded once.
+
+    Sums are written out, in double precision: a library's order of additions is not the same on every machine.
+    """
+    matrix = [[float(v) for v in row] for row in maps(outputs).filter]
+    wide = np.ascontiguousarray(weights.transpose(2, 3, 1, 0)).astype(np.float64)
+    points = len(matrix)
+    found = np.empty((points * points, *wide.shape[2:]), np.float32)
+    for a, row in enumerate(matrix):
+        left = [_combined(row, [wide[i, j] for i in range(TAPS)]) for j in range(TAPS)]
+        for b, column in enumerate(matrix):
+            found[a * points + b] = _combined(column, left)
+    return found
+
+
+def _combined(factors: Sequence[float], arrays: Sequence[np.ndarray]) -> np.ndarray:
+    total = np.zeros_like(arrays[0])
+    for factor, array in zip(factors, arrays, strict=True):
+        if factor:
+            total += factor * array
+    return total
