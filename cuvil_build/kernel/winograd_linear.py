@@ -117,7 +117,7 @@ def _shared(matrix: Sequence[Row], rows: Sequence[int], columns: Sequence[tuple[
     results: list[tuple[int, Ref]] = []
     for row in rows:
         terms = tuple((float(matrix[row][n]), ref) for n, ref in parts if matrix[row][n])
-        terms = tuple(sorted(terms, key=lambda t: abs(t[0]) != 1.0))
+        terms = tuple(sorted(terms, key=lambda t: (t[0] != 1.0, abs(t[0]) != 1.0)))
         if len(terms) == 1 and terms[0][0] == 1.0:
             results.append((row, terms[0][1]))
             continue
