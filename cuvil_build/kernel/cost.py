@@ -49,39 +49,61 @@ class _Along:
 
 def choose_schedule(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, float]:
     """The schedule and its estimated cost per point of the nest."""
-    groups = _groups(flat.stages)
-    free = [a for a in flat.axes if a.name not in flat.carried]
-    by_stage = tuple(_group_schedule(flat, g, numbers) for g in groups)
-    best: tuple[float, Axis | None, int] = (_POINT + sum(_group_cost(flat, g) for g in by_stage), None, 1)
-    for axis in free:
+    by_stage = _groups_by_stage(flat, numbers)
+    cost, vector, lanes = min(_vectors(flat, by_stage, numbers), key=lambda row: row[0])
+    return _schedule_along(flat, by_stage, vector, lanes, cost), cost
+
+
+def schedules_along(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, ...]:
+    """One for each axis that may be the vector and one without; first what is estimated to be fastest."""
+    by_stage = _groups_by_stage(flat, numbers)
+    rows = sorted(_vectors(flat, by_stage, numbers), key=lambda row: row[0])
+    return tuple(_schedule_along(flat, by_stage, vector, lanes, cost) for cost, vector, lanes in rows)
+
+
+def _groups_by_stage(flat: FlatNest, numbers: Numbers) -> tuple[GroupSchedule, ...]:
+    return tuple(_group_schedule(flat, g, numbers) for g in _groups(flat.stages))
+
+
+def _vectors(
+    flat: FlatNest, by_stage: Sequence[GroupSchedule], numbers: Numbers
+) -> list[tuple[float, Axis | None, int]]:
+    """Axes along which whole points may be vectors, with their lanes and the cost per point."""
+    found: list[tuple[float, Axis | None, int]] = [
+        (_POINT + sum(_group_cost(flat, g) for g in by_stage), None, 1)
+    ]
+    for axis in (a for a in flat.axes if a.name not in flat.carried):
         lanes = _lanes(flat.stages, axis, numbers)
         if lanes > 1 and all(_can_be_outer_vector(flat, s, axis) for s in flat.stages):
             cost = sum(_stage_cost(s, axis, lanes) * _steps(s.axes) for s in flat.stages)
-            cost += _POINT / lanes
-            if cost < best[0]:
-                best = (cost, axis, lanes)
-    cost, vector, lanes = best
-    chosen = tuple(GroupSchedule(g.first, g.last) for g in by_stage) if vector else by_stage
+            found.append((cost + _POINT / lanes, axis, lanes))
+    return found
+
+
+def _schedule_along(
+    flat: FlatNest, by_stage: Sequence[GroupSchedule], vector: Axis | None, lanes: int, cost: float
+) -> Schedule:
+    groups = tuple(GroupSchedule(g.first, g.last) if vector else g for g in by_stage)
+    free = [a for a in flat.axes if a.name not in flat.carried]
     loops = sorted((a for a in free if a is not vector), key=lambda a: -_reach(flat, a))
-    row_axis = _row_axis(flat, loops, vector, chosen)
+    row_axis = _row_axis(flat, loops, vector, groups)
     left = len(loops) - (1 if row_axis else 0)
     parallel, block, chunk_rows = _chunking(
         loops, left, vector, lanes, cost, _steps(a for a in flat.axes if a.name in flat.carried)
     )
-    schedule = Schedule(
+    return Schedule(
         loops=tuple(a.name for a in loops),
         parallel=parallel,
         vector=vector.name if vector else None,
         lanes=lanes,
         block=block,
-        groups=chosen,
+        groups=groups,
         guarded=_is_worth_guarding(flat, vector),
         row_axis=row_axis,
         rows=_ROWS if row_axis else 1,
         chunk_rows=chunk_rows,
         halves=any(_operation(part) >= _DEAR for part in flat_parts(s.value for s in flat.stages)),
     )
-    return schedule, cost
 
 
 def typical(extent: IntExpr) -> int:
