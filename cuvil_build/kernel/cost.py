@@ -244,11 +244,21 @@ def _group_schedule(flat: FlatNest, group: GroupSchedule, numbers: Numbers) -> G
             continue
         sums = all(s.is_reduction and axis.name in s.reduced for s in stages)
         accumulators = 4 if sums and typical(axis.extent) >= 8 * lanes else 1
-        candidate = GroupSchedule(group.first, group.last, axis.name, lanes, accumulators)
+        abreast = _abreast(stages, axis, lanes, numbers)
+        candidate = GroupSchedule(group.first, group.last, axis.name, lanes, accumulators, abreast)
         cost = _group_cost(flat, candidate)
         if cost < best_cost:
             best, best_cost = candidate, cost
     return best
+
+
+def _abreast(stages: Sequence[FlatStage], axis: Axis, lanes: int, numbers: Numbers) -> int:
+    """As many sums of neighbouring vectors as hide the latency of one; each reads what they share once."""
+    kept = len(stages) == 1 and stages[0].is_reduction and axis.name not in stages[0].reduced
+    if not kept or any(_operation(part) >= _DEAR for part in flat_parts([stages[0].value])):
+        return 1
+    count = min(numbers.fma_latency * numbers.fma_ports, numbers.vector_registers // 2)
+    return max(1, min(count, typical(axis.extent) // lanes))
 
 
 def _group_cost(flat: FlatNest, group: GroupSchedule) -> float:

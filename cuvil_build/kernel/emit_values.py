@@ -73,6 +73,8 @@ class ValueWriter:
         """Whether temporary arrays hold `lanes` points side by side."""
         self.assumed: dict[Condition, int] = {}
         """Conditions known to hold, with the depth of the scope that knows."""
+        self._denied: dict[Condition, int] = {}
+        """Conditions known not to hold, in the same way."""
         self.shift: dict[str, IntExpr] = {}
         self.temps: dict[str, Placed] = {}
         self.uses: dict[int, int] = {}
@@ -104,11 +106,11 @@ class ValueWriter:
     def inside(self, guard: bool = False) -> Iterator[list[Statement]]:
         """A new block; what is assumed in it ends with it."""
         scope = Scope([], guard)
-        assumed, shift = dict(self.assumed), dict(self.shift)
+        assumed, denied, shift = dict(self.assumed), dict(self._denied), dict(self.shift)
         self.scopes.append(scope)
         yield scope.statements
         self.scopes.pop()
-        self.assumed, self.shift = assumed, shift
+        self.assumed, self._denied, self.shift = assumed, denied, shift
 
     @contextmanager
     def repeated(self, shift: dict[str, IntExpr]) -> Iterator[None]:
@@ -148,6 +150,9 @@ class ValueWriter:
     def assume(self, conditions: Iterable[Condition]) -> None:
         for condition in conditions:
             self.assumed[condition] = self.depth
+
+    def deny(self, condition: Condition) -> None:
+        self._denied[condition] = self.depth
 
     def new_stage(self, roots: Iterable[FlatExpr], first: bool) -> None:
         """Forget values of memory that may have changed, count how often each part is used."""
@@ -326,6 +331,10 @@ class ValueWriter:
         return max((n for n, scope in enumerate(self.scopes) if scope.guard), default=0)
 
     def _within(self, expr: FlatWithin) -> Placed:
+        denied = [self._denied[c] for c in expr.conditions if c in self._denied]
+        if denied:
+            value, level = self._emit(expr.otherwise)
+            return value, max(level, *denied)
         known = [self.assumed[c] for c in expr.conditions if c in self.assumed]
         left = tuple(c for c in expr.conditions if c not in self.assumed)
         before = self._floor

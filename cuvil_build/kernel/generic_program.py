@@ -229,9 +229,11 @@ class _ProgramBuilder:
         with writer.inside(guard=True) as then:
             writer.assume(guards)
             inside()
-        with writer.inside(guard=True) as otherwise:
-            outside()
         ranges = tuple(dict.fromkeys(part for parts in guards.values() for part in parts))
+        with writer.inside(guard=True) as otherwise:
+            if list(guards) == list(ranges) and len(ranges) == 1:
+                writer.deny(ranges[0])
+            outside()
         writer.add(If(InRange(ranges), tuple(then), tuple(otherwise)))
 
     def _guarded_rows(self, axis: Axis, bounds: Bounds) -> None:
@@ -401,26 +403,58 @@ class _ProgramBuilder:
         inner = GroupSchedule(group.first, group.last) if vector_is_kept else group
 
         def reduce() -> None:
-            total = self._start(stage, inner)
-            self._nested(
-                reduced,
-                stage,
-                inner,
-                [total],
-                lambda: self._accumulate(total, self._writer.value(stage.value), 0),
-            )
-            self._finish(stage, self._total(total))
+            self._side_by_side(stage, reduced, inner, [{}])
 
         def descend(left: Sequence[Axis]) -> None:
             if not left:
                 reduce()
             elif left[0].name == group.vector:
-                self._vector_loop(left[0].name, ZERO, left[0].extent, group.lanes, lambda: descend(left[1:]))
+                start = self._blocks_of_vectors(left[0], stage, reduced, group)
+                self._vector_loop(left[0].name, start, left[0].extent, group.lanes, reduce)
             else:
                 with self._writer.loop(left[0].name, ZERO, left[0].extent):
                     descend(left[1:])
 
         descend(kept)
+
+    def _blocks_of_vectors(
+        self, axis: Axis, stage: FlatStage, reduced: Sequence[Axis], group: GroupSchedule
+    ) -> IntExpr:
+        """Several vectors of a kept axis at once, which is the last of them; gives where these stop."""
+        stride = group.lanes * group.abreast
+        if group.abreast == 1:
+            return ZERO
+        writer = self._writer
+        stop = writer.named("wide", axis.extent // stride * stride)
+        shifts = [{axis.name: IntExpr.of(axis.name) + n * group.lanes} for n in range(group.abreast)]
+        inner = GroupSchedule(group.first, group.last)
+        with (
+            writer.loop(axis.name, ZERO, stop, IntExpr.of(stride)),
+            writer.along(axis.name, group.lanes),
+        ):
+            self._side_by_side(stage, reduced, inner, shifts)
+        return stop
+
+    def _side_by_side(
+        self,
+        stage: FlatStage,
+        reduced: Sequence[Axis],
+        group: GroupSchedule,
+        shifts: Sequence[dict[str, IntExpr]],
+    ) -> None:
+        """A reduction at several places: one loop, a sum for each."""
+        writer = self._writer
+        totals = [self._start(stage, group) for _ in shifts]
+
+        def body() -> None:
+            for total, shift in zip(totals, shifts):
+                with writer.repeated(shift):
+                    self._accumulate(total, writer.value(stage.value), 0)
+
+        self._nested(reduced, stage, group, totals, body)
+        for total, shift in zip(totals, shifts):
+            with writer.repeated(shift):
+                self._finish(stage, self._total(total))
 
     def _nested(
         self,

@@ -17,6 +17,8 @@ class GroupSchedule:
     lanes: int = 1
     accumulators: int = 1
     """Vectors that a reduction sums into in turn, to hide the latency of additions."""
+    abreast: int = 1
+    """Vectors of an axis that a reduction keeps, whose sums run side by side."""
 
 
 @dataclass(frozen=True, slots=True)
