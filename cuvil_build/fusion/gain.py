@@ -147,7 +147,7 @@ class Costs:
                     continue
                 kind = self.scope.kind(node)
                 if kind not in STREAMED:
-                    if self._is_computed(maker, inside):
+                    if self._is_computed(maker, inside) and not self.scope.is_over_constants(maker):
                         found[value] = 0
                 elif kind == "reduce" and self._count(node.outputs[0]) == self._count(value):
                     found.setdefault(value, PASSES)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from cuvil_build.cuir.int_expr import ONE, product
 from cuvil_build.fusion.match import is_one_of
-from cuvil_build.fusion.pattern import Chain, ChainElement
+from cuvil_build.fusion.pattern import CONSTANT, Chain, ChainElement
 from cuvil_build.fusion.scope import Scope, is_alias
 from cuvil_build.kernel.view import is_affine_reshape
 from cuvil_build.ops.operator import Known
@@ -79,6 +79,8 @@ def _name(region: Region, element: ChainElement, value: ir.Value) -> None:
 
 
 def _fits(scope: Scope, element: ChainElement, node: ir.Node) -> bool:
+    if CONSTANT in element.kinds and scope.is_over_constants(node):
+        return True
     return is_one_of(node, element.ops) or scope.kind(node) in element.kinds
 
 
@@ -233,6 +235,8 @@ def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> 
     if others:
         return f"value '{value.name}' is read by node '{min(str(u.name) for u in others)}' too"
     known = scope.known(value)
+    if scope.is_over_constants(node) and all(_packs(scope, u) for u in scope.users(value)):
+        return ""
     if scope.kind(node) == "view":
         source = node.inputs[0]
         assert source is not None
@@ -243,6 +247,11 @@ def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> 
     if known.shape != wanted.shape and not to_memory:
         return f"node '{node.name}' would be computed more than once for each of its elements"
     return ""
+
+
+def _packs(scope: Scope, node: ir.Node) -> bool:
+    """Whether it reads constants panel by panel, as often as it likes, or is on the way to what does."""
+    return scope.kind(node) in ("contraction", "window") or scope.is_over_constants(node)
 
 
 # Views at the rim ----------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ from cuvil_build.fusion.expression import Expression, Function, parse_term
 from cuvil_build.fusion.tokens import RuleSyntax, Token, Tokens, number_of, shown
 from cuvil_build.kernel.nest import ANCHORS
 
-KINDS = (*ANCHORS, "view")
+CONSTANT = "constant"
+"""Stands for what computes from constants alone, element by element or by a view, whatever its kind."""
+KINDS = (*ANCHORS, CONSTANT, "view")
 REPEATS = ("?", "*", "+")
 ANY_VALUE = "_"
 LONGEST_RUN = 16

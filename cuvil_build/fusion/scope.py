@@ -42,6 +42,8 @@ class Scope:
     """Bits of the rules that made a node."""
     products: dict[ir.Node, Product | None] = field(default_factory=dict)
     """Trees of multiplications that were looked at, by their last node; None: it is none."""
+    constants: dict[ir.Node, bool] = field(default_factory=dict)
+    """What was asked of `is_over_constants`."""
     _users: dict[ir.Value, tuple[ir.Node, ...]] = field(default_factory=dict)
     _operands: dict[ir.Node, tuple[ir.Value, ...]] = field(default_factory=dict)
     _obstacles: dict[ir.Node, str] = field(default_factory=dict)
@@ -58,6 +60,7 @@ class Scope:
     def forget(self) -> None:
         """The graph has changed: what was remembered of it may be wrong."""
         self.products.clear()
+        self.constants.clear()
         self._users.clear()
         self._operands.clear()
         self._obstacles.clear()
@@ -79,6 +82,21 @@ class Scope:
 
     def kind(self, node: ir.Node) -> str:
         return _kind(node.domain, node.op_type)
+
+    def is_over_constants(self, node: ir.Node) -> bool:
+        """Whether a map or view computes from constants alone: narrow weights that are widened, most often,
+        which folding leaves as they are since the result has more bytes."""
+        found = self.constants.get(node)
+        if found is None:
+            operands = self.data_operands(node) if self.kind(node) in ("map", "view") else ()
+            found = self.constants[node] = bool(operands) and all(map(self._is_constant, operands))
+        return found
+
+    def _is_constant(self, value: ir.Value) -> bool:
+        maker = value.producer()
+        if maker is None:
+            return value.is_initializer() and not value.is_graph_input()
+        return self.is_over_constants(maker)
 
     def users(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """Nodes of all levels that read the value, each once."""

@@ -17,6 +17,7 @@ from cuvil_build.kernel.expr import (
     INPUT,
     LOGIC,
     TEMP,
+    Apply,
     Buffer,
     Cast,
     Const,
@@ -25,7 +26,7 @@ from cuvil_build.kernel.expr import (
     Within,
     apply,
 )
-from cuvil_build.kernel.nest import Nest
+from cuvil_build.kernel.nest import Nest, parts
 from cuvil_build.kernel.routine import Routine
 from cuvil_build.kernel.routine_writer import RoutineWriter
 from cuvil_build.kernel.stored import is_widened, rounded
@@ -236,6 +237,13 @@ class NestBuilder:
             return view
         return self.materialise(view)
 
+    def weights(self, view: View) -> View:
+        """For the operand of a product whose kernel computes panels of it: simple arithmetic on constants
+        stays, all else is as `operand` says."""
+        if view.buffer is None and _is_over_constants(self._sample(view)):
+            return view
+        return self.operand(view)
+
     def settle(self, view: View) -> View:
         """For operators that reduce: a view that contains reductions goes to memory, all else stays."""
         if view.buffer is not None or not self._has_reduction(self._sample(view)):
@@ -329,6 +337,25 @@ def _is_plain_load(expr: Expr) -> bool:
     if not isinstance(value, Load) or value.buffer.role == PENDING:
         return False
     return all(isinstance(i, IntExpr) and not _has_extremes(i) for i in value.index)
+
+
+_WIDENING = frozenset("add div mul sub".split())
+_MOST_PARTS = 12
+"""Of an expression that a product computes again for each block of its rows."""
+
+
+def _is_over_constants(expr: Expr) -> bool:
+    """Whether it widens constants: a few operations on loads at indices that no data decides."""
+    found = list(parts(expr))
+    loads = [part for part in found if isinstance(part, Load)]
+    if not loads or len(found) > _MOST_PARTS:
+        return False
+    if not all(load.buffer.constant and _is_plain_load(load) for load in loads):
+        return False
+    return all(
+        isinstance(part, Load | Cast | Const) or (isinstance(part, Apply) and part.function in _WIDENING)
+        for part in found
+    )
 
 
 def _has_extremes(expr: IntExpr) -> bool:

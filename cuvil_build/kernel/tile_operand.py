@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cuvil_build.cuir.int_expr import ZERO, IntExpr
-from cuvil_build.kernel.expr import Const, Expr, Load, Within
-from cuvil_build.kernel.nest import Axis
+from cuvil_build.kernel.expr import Apply, Cast, Const, Expr, Load, Within
+from cuvil_build.kernel.nest import Axis, parts
 
 Condition = tuple[IntExpr, IntExpr, IntExpr]
 
@@ -18,6 +18,19 @@ class Operand:
     conditions: tuple[Condition, ...]
     offset: IntExpr
     """In elements, affine in every axis."""
+    value: Expr | None = None
+    """What its elements are where they are computed from constants; `load` is the one with most axes."""
+    others: tuple[Operand, ...] = ()
+    """The other loads of `value`."""
+
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        """All that is read."""
+        return (self, *self.others)
+
+    def has(self, axis: Axis) -> bool:
+        """Whether the elements of `load` differ along the axis."""
+        return axis.name in self.offset.symbols()
 
     def step(self, axis: Axis) -> IntExpr:
         found = self.offset.coefficient(axis.name)
@@ -25,7 +38,8 @@ class Operand:
         return found
 
     def symbols(self) -> frozenset[str]:
-        return self.offset.symbols().union(*(i.symbols() for c in self.conditions for i in c))
+        own = self.offset.symbols().union(*(i.symbols() for c in self.conditions for i in c))
+        return own.union(*(o.symbols() for o in self.others))
 
 
 def find_operand(expr: Expr, axes: tuple[Axis, ...]) -> Operand | None:
@@ -36,6 +50,8 @@ def find_operand(expr: Expr, axes: tuple[Axis, ...]) -> Operand | None:
         if not zero or not isinstance(expr.value, Load):
             return None
         conditions, expr = expr.conditions, expr.value
+    if isinstance(expr, Apply | Cast):
+        return _computed(expr, axes)
     if not isinstance(expr, Load) or expr.buffer.role == "temp":
         return None
     offset = offset_of(expr, axes)
@@ -43,6 +59,23 @@ def find_operand(expr: Expr, axes: tuple[Axis, ...]) -> Operand | None:
         return None
     affine = all(p.coefficient(a.name) is not None for c in conditions for p in c for a in axes)
     return Operand(expr, conditions, offset) if affine else None
+
+
+def _computed(expr: Expr, axes: tuple[Axis, ...]) -> Operand | None:
+    """Arithmetic on constants, each read at one place."""
+    found = list(parts(expr))
+    loads = [part for part in found if isinstance(part, Load)]
+    if not all(isinstance(part, Apply | Cast | Const | Load) for part in found):
+        return None
+    if not loads or not all(load.buffer.constant for load in loads):
+        return None
+    places = list(dict.fromkeys(loads))
+    offsets = [offset_of(load, axes) for load in places]
+    operands = [Operand(load, (), o) for load, o in zip(places, offsets) if o is not None]
+    if len({load.buffer.name for load in places}) < len(operands) or len(operands) < len(places):
+        return None
+    main = max(operands, key=lambda o: sum(map(o.has, axes)))
+    return Operand(main.load, (), main.offset, expr, tuple(o for o in operands if o is not main))
 
 
 def offset_of(load: Load, axes: tuple[Axis, ...]) -> IntExpr | None:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.packing import Packing
+from cuvil_build.kernel.tile_computed import compute_panel, computed_packings
 from cuvil_build.kernel.tile_context import PACKED_PANEL, Panel, TileContext, depth_index, reduction_loops
 from cuvil_build.kernel.tile_plan import TilePlan
+
+
+def panel_packings(plan: TilePlan) -> dict[str, Packing]:
+    """How constants that panels are made of must be packed, by buffer name."""
+    found = plan.product
+    if found.panel.value is not None:
+        return computed_packings(plan)
+    return {found.panel.load.buffer.name: constant_packing(plan)} if found.constant_panel else {}
 
 
 def constant_packing(plan: TilePlan) -> Packing:
@@ -33,7 +42,8 @@ def make_panel(context: TileContext, panel: Panel) -> list[p.Statement]:
     """`b`: where the panel's data start."""
     found, schedule = context.product, context.schedule
     if not found.constant_panel:
-        return [*_pack(context, panel), p.Pointer("b", context.dtype, PACKED_PANEL, ZERO, True)]
+        made = _pack(context, panel) if found.panel.value is None else compute_panel(context, panel)
+        return [*made, p.Pointer("b", context.dtype, PACKED_PANEL, ZERO, True)]
     batch = ZERO
     for axis in found.batch:
         batch = batch * axis.extent + IntExpr.of(axis.name)

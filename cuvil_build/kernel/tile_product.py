@@ -47,7 +47,8 @@ class Product:
 
     @property
     def constant_panel(self) -> bool:
-        return self.panel.load.buffer.constant
+        """Whether panels are as they were packed when the model was built."""
+        return self.panel.load.buffer.constant and self.panel.value is None
 
 
 def find_product(nest: Nest) -> Product | None:
@@ -95,7 +96,7 @@ def _suitability(found: Product, output: IntExpr) -> tuple[bool, bool]:
 
 
 def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Product | None:
-    if panel.conditions:
+    if panel.conditions or streamed.value is not None:
         return None
     mine, other = streamed.symbols(), panel.symbols()
     columns = [a for a in nest.axes if a.name in other and a.name not in mine]

@@ -21,7 +21,7 @@ from cuvil_build.kernel.prune import prune
 from cuvil_build.kernel.tile_context import PACKED_PANEL, PACKED_ROWS, ZEROS, Panel, TileContext
 from cuvil_build.kernel.tile_epilogue import finish_tile
 from cuvil_build.kernel.tile_packed_rows import pack_rows
-from cuvil_build.kernel.tile_panel import constant_packing, make_panel, panel_kinds
+from cuvil_build.kernel.tile_panel import make_panel, panel_kinds, panel_packings
 from cuvil_build.kernel.tile_plan import TilePlan
 from cuvil_build.kernel.tile_reduce import reduce_tile, row_pointers
 from cuvil_build.kernel.tile_rows import rows_of
@@ -31,9 +31,7 @@ _ALIGN = 64
 
 def build_tile_program(nest: Nest, plan: TilePlan) -> tuple[p.Program, dict[str, Packing]]:
     """The program, and how its constant operand must be packed (by buffer name)."""
-    found = plan.product
-    packings = {found.panel.load.buffer.name: constant_packing(plan)} if found.constant_panel else {}
-    return _Frame(TileContext(nest, plan, rows_of(nest, plan))).build(), packings
+    return _Frame(TileContext(nest, plan, rows_of(nest, plan))).build(), panel_packings(plan)
 
 
 class _Frame:

@@ -46,7 +46,8 @@ def lower(
     moves = WindowAttributes.of(attributes)
     found = moves.windows(x.shape[2:], moves.of_weights(w.shape[2:]))
     shape = build.results[0][1]
-    result = convolution(build, build.operand(x), build.operand(w), found, group, shape)
+    weights = build.weights(w) if group == 1 else build.operand(w)
+    result = convolution(build, build.operand(x), weights, found, group, shape)
     return result if bias is None else build.map("add", result, per_channel(bias, result))
 
 

@@ -44,7 +44,7 @@ def lower(
     transB: int = 0,
 ) -> View:
     left = build.operand(transpose(a, (1, 0)) if transA else a)
-    right = build.operand(transpose(b, (1, 0)) if transB else b)
+    right = build.weights(transpose(b, (1, 0)) if transB else b)
 
     def body(index: Index, loops: Index) -> Expr:
         return mul(left.at((index[0], *loops)), right.at((*loops, index[1])))
