@@ -68,7 +68,7 @@ class _Checks:
     def checks(self) -> Checks:
         numbers = _Numbers(self.graph)
         numbers.meet_all(self.graph.body)
-        everything = list(_regions(self.graph.body))
+        everything = list(regions_of(self.graph.body))
         measures = {i.name.removesuffix(_MEASURE): i for i in everything if i.name.endswith(_MEASURE)}
         kept, skipped = [], []
         for item in _distinct([i for i in everything if not i.name.endswith(_MEASURE)]):
@@ -349,7 +349,8 @@ def _bodies(body: Body) -> Iterator[Body]:
             yield from _bodies(item.body)
 
 
-def _regions(body: Body) -> Iterator[RegionItem]:
+def regions_of(body: Body) -> Iterator[RegionItem]:
+    """Of the whole body, those of branches and loops too."""
     for inner in _bodies(body):
         for item in inner.items:
             if isinstance(item, RegionItem):

@@ -13,7 +13,7 @@ from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import Internal
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.canonical import Canonical, canonicalise
-from cuvil_build.kernel.cost import choose_schedule
+from cuvil_build.kernel.cost import choose_schedule, estimated_cost
 from cuvil_build.kernel.expr import Buffer
 from cuvil_build.kernel.flat import flatten
 from cuvil_build.kernel.generic_program import build_generic_program
@@ -61,6 +61,8 @@ class KernelPart:
     is_tuned: bool
     dims: tuple[IntExpr, ...]
     """What its `d0`, `d1`, … are, over the kernel's dims and, in a group, its axes."""
+    cost: float
+    """Estimated, per point and in scalar operations; of loops alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,7 @@ class _Scheduling:
         self._nest: Nest | Routine = canonical.nest
         if not isinstance(canonical.nest, Routine):
             self._prepare(canonical.nest)
+        self._cost = 0.0
         self.schedule = self._schedule()
 
     def _prepare(self, nest: Nest) -> None:
@@ -205,10 +208,14 @@ class _Scheduling:
             why = choices.why_unfit(self._tuned)
             if why:
                 raise Internal(f"a schedule was not checked: {why}")
-            return self._tuned
         if self._product is not None:
-            return choose_tiles(self._product, self._numbers)
-        return choose_schedule(flatten(self._nest, analyse(self._nest)), self._numbers)[0]
+            return self._tuned or choose_tiles(self._product, self._numbers)
+        flat = flatten(self._nest, analyse(self._nest))
+        if isinstance(self._tuned, Schedule):
+            self._cost = estimated_cost(flat, self._tuned)
+            return self._tuned
+        schedule, self._cost = choose_schedule(flat, self._numbers)
+        return schedule
 
     def program(self) -> tuple[Program, dict[str, Packing]]:
         if isinstance(self._nest, Routine):
@@ -225,7 +232,7 @@ class _Scheduling:
         return program, widened_packings(self._wide, packings)
 
     def part(self, dims: tuple[IntExpr, ...]) -> KernelPart:
-        return KernelPart(self._nest, self._product, self.schedule, self._tuned is not None, dims)
+        return KernelPart(self._nest, self._product, self.schedule, self._tuned is not None, dims, self._cost)
 
 
 def _emit_group(group: CanonicalGroup, numbers: Numbers, tuned: Mapping[int, NestSchedule]) -> _Emitted:

@@ -61,6 +61,20 @@ def schedules_along(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, ...]:
     return tuple(_schedule_along(flat, by_stage, vector, lanes, cost) for cost, vector, lanes in rows)
 
 
+def estimated_cost(flat: FlatNest, schedule: Schedule) -> float:
+    """Of a given schedule, per point of the nest, in scalar operations."""
+    if schedule.vector is None:
+        return _POINT + sum(_group_cost(flat, g) for g in schedule.groups)
+    axis = flat.axis(schedule.vector)
+    cost = sum(_stage_cost(s, axis, schedule.lanes) * _steps(s.axes) for s in flat.stages)
+    return cost + _POINT / schedule.lanes
+
+
+def function_cost(function: str) -> int:
+    """Scalar operations that it takes as long as."""
+    return _COSTS.get(function, 1)
+
+
 def _groups_by_stage(flat: FlatNest, numbers: Numbers) -> tuple[GroupSchedule, ...]:
     return tuple(_group_schedule(flat, g, numbers) for g in _groups(flat.stages))
 

@@ -23,7 +23,7 @@ STEP = StepKind(
         "graph": From(("fuse", "import_model"), "graph"),
         "plan": From("plan_memory", "plan"),
     },
-    outputs={"sources": "src/", "weights": "weights.safetensors"},
+    outputs={"sources": "src/", "weights": "weights.safetensors", "schedules": "schedules.json"},
     params=_params,
     sealed=True,
     packages=("islpy", "jinja2", "onnx", "onnx-ir"),

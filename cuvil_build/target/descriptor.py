@@ -33,6 +33,14 @@ class CacheSizes(_Record):
     line: int = Field(64, ge=16)
 
 
+class Bandwidth(_Record):
+    """Bytes that one core reads in a cycle where they lie in a cache or in memory."""
+
+    l2: float = Field(16.0, gt=0)
+    l3: float = Field(10.0, gt=0)
+    memory: float = Field(4.0, gt=0)
+
+
 class Tile(_Record):
     """The preferred register tile of contractions: rows by vectors of accumulators."""
 
@@ -63,6 +71,8 @@ class Target(_Record):
     vector_registers: int = Field(ge=1)
     fma: Fma
     cache: CacheSizes
+    bandwidth: Bandwidth = Bandwidth(l2=16.0, l3=10.0, memory=4.0)
+    """For predictions: no kernel depends on it."""
     tile: Tile
     runner: Literal["native", "qemu-aarch64", "wasm"]
     """What executes it on the build machine."""
@@ -101,7 +111,9 @@ class Target(_Record):
 
     def numbers(self) -> dict[str, Any]:
         """What emitted code may depend on, in plain values: an ingredient of keys."""
-        return self.model_dump(mode="json", exclude={"name", "description", "packages", "calibration"})
+        return self.model_dump(
+            mode="json", exclude={"name", "description", "packages", "calibration", "bandwidth"}
+        )
 
 
 def _invalid(message: str) -> PydanticCustomError:

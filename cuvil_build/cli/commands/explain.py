@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-HELP = "Explain decisions of a build: what was fused, what lies where in memory."
+HELP = "Explain decisions of a build: what was fused, what lies where in memory, what kernels run by."
 SUBJECTS = "cuvil_build.cli.explain"

@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,12 @@ from cuvil_build.bundle.weights import WeightBlob, WeightsFile, write_weights
 from cuvil_build.codegen.assemble import Assembled, ModuleNames, WeightBlock, WeightPool, assemble
 from cuvil_build.codegen.c_names import c_identifier
 from cuvil_build.codegen.checks import check_graph
-from cuvil_build.codegen.kernels import emit_kernel
+from cuvil_build.codegen.kernels import EmittedKernel, Kernel, Tuned, emit_kernel
 from cuvil_build.codegen.module import WEIGHTS_FILE, emit_module, exports, units
 from cuvil_build.codegen.module_tables import Tables, calls_of, launches_of
 from cuvil_build.codegen.plan import LocalSymbol, ModulePlan, TensorSpec
+from cuvil_build.codegen.roofline import Memory
+from cuvil_build.codegen.schedule_report import schedule_report
 from cuvil_build.codegen.stack_bound import stack_bytes
 from cuvil_build.errors import WeightsTooLarge
 from cuvil_build.memory.arena import plan_arena
@@ -44,7 +45,7 @@ def run(job: Job) -> None:
     plan = from_json(_read(job.inputs["plan"]), lowered_graph(job))
     graph = plan.graph
     pool = WeightPool()
-    emit = partial(emit_kernel, target=target)
+    emit = _Emitter(target)
     names = ModuleNames(name, target.name, __version__, _digest(job.inputs["graph"]), target.features)
     module = assemble(graph, plan.storage, plan.memory, emit, names, pool)
     regions = check_graph(graph)
@@ -66,7 +67,24 @@ def run(job: Job) -> None:
     _dump(folder / "module.json", _facts(whole, graph))
     parts = {"regions": regions.regions, "numbers": regions.numbers, "skipped": regions.skipped}
     _dump(folder / "checks.json", {**_facts(_with(checks, weights), alone), **parts})
+    used = Memory(weights.nbytes, plan.memory.reference_arena)
+    _dump(job.outputs["schedules"], schedule_report(graph, emit.found, target, used))
     job.log(f"{len(module.plan.kernels)} kernels, {weights.nbytes} bytes of weights")
+
+
+class _Emitter:
+    """Kernels of one target; remembers which nest became which."""
+
+    def __init__(self, target: Target, tuned: Tuned | None = None) -> None:
+        self._target = target
+        self._tuned = tuned
+        self.found: dict[int, EmittedKernel] = {}
+        """By the identity of the nest; the graph keeps them all."""
+
+    def __call__(self, nest: Kernel) -> EmittedKernel:
+        if id(nest) not in self.found:
+            self.found[id(nest)] = emit_kernel(nest, self._target, tuned=self._tuned)
+        return self.found[id(nest)]
 
 
 def copy_to_embed(weights: Path, folder: Path, model: str) -> None:

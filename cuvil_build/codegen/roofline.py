@@ -1,0 +1,199 @@
+"""What a kernel has to do at given sizes, and how fast a target could do it at best.
+
+Operations are scalar ones; a function counts as what its polynomial takes. Bytes are those of each operand
+once, however often a kernel reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from cuvil_build.codegen.kernels import EmittedKernel, KernelPart
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.cost import function_cost
+from cuvil_build.kernel.expr import Apply, Buffer
+from cuvil_build.kernel.nest import Axis, Nest, Stage, loads, parts
+from cuvil_build.kernel.tile_product import Product
+from cuvil_build.kernel.tile_schedule import TileSchedule
+from cuvil_build.target.descriptor import Target
+
+Sizes = Mapping[str, int]
+PEAK, OPERATIONS = "multiply-adds", "operations"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of one run of a kernel."""
+
+    flops: int
+    """A multiply-add counts as two."""
+    slots: int
+    """Scalar operations, a multiply-add being one."""
+    fused: int
+    """Multiply-adds among them."""
+    weight_bytes: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where the operands of a module come from, by how much there is of them."""
+
+    weights: int
+    """Bytes of all weights of the module."""
+    arena: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The roofline of a kernel."""
+
+    cycles: float
+    bound: str
+    """What it is that limits it: `multiply-adds`, `operations`, or the level that bytes come from."""
+
+
+def work_of(kernel: EmittedKernel, sizes: Sizes) -> Work:
+    """`sizes` are of the symbols of the nest that the kernel was emitted for."""
+    dims = {f"d{n}": _value(dim, sizes) for n, dim in enumerate(kernel.dims)}
+    points = prod(_value(a.extent, dims) for a in kernel.axes)
+    first = {a.name: 0 for a in kernel.axes}
+    slots = fused = 0
+    for part in kernel.parts:
+        own = {f"d{n}": _value(dim, dims | first) for n, dim in enumerate(part.dims)}
+        fused += points * _multiply_adds(part, own)
+        slots += points * _slots(part, own)
+    most = _touched(kernel, dims) if not kernel.axes else {}
+    read = [(b.constant, min(_nbytes(b, sizes), most.get(n, 1 << 62))) for n, b in enumerate(kernel.buffers)]
+    weights = sum(n for constant, n in read if constant)
+    return Work(slots + fused, slots, fused, weights, sum(n for constant, n in read if not constant))
+
+
+def limit_of(work: Work, lanes: int, target: Target, memory: Memory) -> Limit:
+    """The longest of what the kernel must compute and of what it must read and write."""
+    rate = lanes * target.fma.ports
+    computing = PEAK if work.fused * 2 > work.slots else OPERATIONS
+    rows = [(work.slots / rate, computing)]
+    level, weights = _level(memory.weights, target)
+    rows.append((work.weight_bytes / weights, f"weights from {level}"))
+    level, activations = _level(memory.arena, target)
+    both = work.weight_bytes / weights + work.activation_bytes / activations
+    rows.append((both, f"activations from {level}"))
+    cycles, bound = max(rows, key=lambda row: row[0])
+    if bound == rows[2][1] and rows[1][0] * 2 > both:
+        bound = rows[1][1]
+    return Limit(cycles, bound)
+
+
+def lanes_of(kernel: EmittedKernel, target: Target) -> int:
+    """Elements of the kernel's float type in one vector of the target."""
+    sizes = [p.product.dtype.nbytes for p in kernel.parts if p.product is not None]
+    sizes = sizes or [b.dtype.nbytes for b in kernel.buffers if b.dtype.is_float]
+    return target.lanes(max(sizes, default=4))
+
+
+def predicted_cycles(part: KernelPart, sizes: Sizes, target: Target) -> float:
+    """Of one run of a part, its operands being in the nearest cache. `sizes` are of its own dims."""
+    if part.product is not None:
+        assert isinstance(part.schedule, TileSchedule)
+        found = sized(part.product, sizes)
+        rate = part.schedule.lanes * target.fma.ports
+        return _tile_cycles(found, part.schedule, target) + _apart(part, sizes) / rate
+    points = prod(_value(a.extent, sizes) for a in part.nest.axes)
+    return part.cost * points / target.fma.ports
+
+
+def sized(found: Product, sizes: Sizes) -> Product:
+    """A product whose extents are numbers."""
+
+    def fixed(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.name, IntExpr.of(_value(a.extent, sizes))) for a in axes)
+
+    (column,) = fixed([found.column])
+    return replace(
+        found,
+        batch=fixed(found.batch),
+        rows=fixed(found.rows),
+        column=column,
+        reduction=fixed(found.reduction),
+    )
+
+
+def _tile_cycles(found: Product, tiles: TileSchedule, target: Target) -> float:
+    """Whole tiles, each as long as its multiply-adds take the ports or its sums take their latency."""
+    rows, columns = found.row_count.value, found.column.extent.value
+    if not rows or not columns:
+        return 0.0
+    count = -(-rows // tiles.row_tile)
+    mean = rows / count
+    panels = -(-columns // tiles.width)
+    step = max(mean * tiles.vectors / target.fma.ports, float(target.fma.latency))
+    return found.batches.value * count * panels * found.depth.value * step
+
+
+def _slots(part: KernelPart, sizes: Sizes) -> int:
+    if not isinstance(part.nest, Nest):
+        return prod(_value(a.extent, sizes) for a in part.nest.axes)
+    return _apart(part, sizes) + _multiply_adds(part, sizes)
+
+
+def _apart(part: KernelPart, sizes: Sizes) -> int:
+    """Operations that are no multiply-adds."""
+    total = 0
+    for stage, steps in _stages(part, sizes):
+        operations = sum(function_cost(p.function) for p in parts(stage.value) if isinstance(p, Apply))
+        total += steps * (operations + (stage.kind != "store") - 2 * _is_fused(stage))
+    return total
+
+
+def _multiply_adds(part: KernelPart, sizes: Sizes) -> int:
+    return sum(steps for stage, steps in _stages(part, sizes) if _is_fused(stage))
+
+
+def _stages(part: KernelPart, sizes: Sizes) -> Iterator[tuple[Stage, int]]:
+    """Each stage, and how often its value is computed."""
+    if not isinstance(part.nest, Nest):
+        return
+    points = prod(_value(a.extent, sizes) for a in part.nest.axes)
+    for stage in part.nest.stages:
+        yield stage, points * prod(_value(a.extent, sizes) for a in stage.axes)
+
+
+def _is_fused(stage: Stage) -> bool:
+    """Whether each step is a multiply-add."""
+    value = stage.value
+    return stage.kind == "sum" and isinstance(value, Apply) and value.function == "mul"
+
+
+def _touched(kernel: EmittedKernel, dims: Sizes) -> dict[int, int]:
+    """Of each operand, the most bytes that its loads can touch: a gather reads few rows of a table."""
+    found: dict[int, int] = {}
+    for part in kernel.parts:
+        for stage, steps in _stages(part, dims):
+            for load in loads(stage.value):
+                if load.buffer.role != "temp":
+                    number = int(load.buffer.name[1:])
+                    found[number] = found.get(number, 0) + steps * load.buffer.dtype.nbytes
+    return found
+
+
+def _level(nbytes: int, target: Target) -> tuple[str, float]:
+    if nbytes <= target.cache.l2:
+        return "L2", target.bandwidth.l2
+    if nbytes <= target.cache.l3:
+        return "L3", target.bandwidth.l3
+    return "memory", target.bandwidth.memory
+
+
+def _nbytes(buffer: Buffer, sizes: Sizes) -> int:
+    count = prod(_value(d, sizes) for d in buffer.shape)
+    return -(-count * buffer.dtype.bits // 8)
+
+
+def _value(expr: IntExpr, sizes: Sizes) -> int:
+    """What data decides counts as 1, as everywhere where work is estimated."""
+    if expr.is_static:
+        return expr.value
+    return max(0, expr.evaluate({name: sizes.get(name, 1) for name in expr.symbols()}))
