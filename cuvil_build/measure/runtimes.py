@@ -89,8 +89,11 @@ class OpenVino:
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",
         }
-        compiled = openvino.Core().compile_model(str(path), "CPU", settings)
-        self._names = [sorted(output.names)[0] for output in compiled.outputs]
+        core = openvino.Core()
+        model = core.read_model(str(path))
+        # as the model has them: those of the compiled one are joined by names of what was fused
+        self._names = [output.any_name for output in model.outputs]
+        compiled = core.compile_model(model, "CPU", settings)
         self._request = compiled.create_infer_request()
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
