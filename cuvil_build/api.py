@@ -181,7 +181,8 @@ class Project:
     def _patterns(self) -> list[str]:
         """Of files that belong to the project as soon as they exist."""
         samples = [pattern for model in self.config.models.values() for pattern in model.samples]
-        return [*samples, *(rule for rule in self.config.fusion.rules if rule != DEFAULT)]
+        rules = [rule for rule in self.config.fusion.rules if rule != DEFAULT]
+        return [*samples, *rules, *self.config.tuning]
 
     def _name(self, path: Path) -> str:
         full = path if path.is_absolute() else Path.cwd() / path

@@ -28,6 +28,8 @@ def check_files(loaded: LoadedProject, root: Path, models: Iterable[str]) -> Non
     rules = enumerate(project.fusion.rules)
     # a folder for rules may be there before the first rule is
     named += [(f"fusion.rules.{i}", rule) for i, rule in rules if not WILDCARDS & set(rule)]
+    # likewise for records, which are written by the first run of 'cuvil tune'
+    named += [(f"tuning.{i}", name) for i, name in enumerate(project.tuning) if not WILDCARDS & set(name)]
     errors: list[CuvilError] = []
     for key, path in named:
         message = "" if path in NO_FILES else _wrong(root, path)

@@ -361,6 +361,9 @@ class TargetUse(Section):
         description="Beside the library, or, up to 16 MiB, in it: then nobody names a weights file.",
     )
     memory: MemoryBudget = Field(default=MemoryBudget(), description="Limits that a build must keep.")
+    tuned_for: Text | None = Field(
+        default=None, description="Model of CPU whose tuning record is used, as 'cuvil tune' names it."
+    )
 
 
 class Fusion(Section):
@@ -425,6 +428,9 @@ class Project(Section):
         default_factory=dict, description="Targets by this project's names."
     )
     fusion: Fusion = Field(default=Fusion(), description="Fusion rules.")
+    tuning: TextList = Field(
+        default=(), description="Tuning records of 'cuvil tune': files or globs; see tuned_for of targets."
+    )
     builds: Annotated[tuple[Build, ...], BeforeValidator(_tuple)] = Field(
         default=(), description="What is built; without it every model, precision and target."
     )

@@ -86,6 +86,8 @@ class Pipeline:
         wanted: From,
         units: Mapping[str, Mapping[str, str]] | None,
     ) -> dict[str, Source]:
+        if wanted.optional and not self._has(context, wanted):
+            return {}
         provider = self._provider(kind, context, wanted)
         if provider.scope == "unit":
             if not wanted.many or units is None:
@@ -101,6 +103,9 @@ class Pipeline:
         step = self._node(provider, context, units)
         assert step is not None, "the provider was chosen because the variant has it"
         return {name: Source(step, wanted.output, wanted.member)}
+
+    def _has(self, context: StepContext, wanted: From) -> bool:
+        return any(name in self.kinds and self.kinds[name].when(context) for name in wanted.steps)
 
     def _provider(self, kind: StepKind, context: StepContext, wanted: From) -> StepKind:
         for name in wanted.steps:

@@ -22,6 +22,7 @@ STEP = StepKind(
     inputs={
         "graph": From(("fuse", "import_model"), "graph"),
         "plan": From("plan_memory", "plan"),
+        "picked": From("pick_schedules", "schedules", optional=True),
     },
     outputs={"sources": "src/", "weights": "weights.safetensors", "schedules": "schedules.json"},
     params=_params,

@@ -68,6 +68,8 @@ class From:
     """One input for each unit of the variant: `link` reads all objects."""
     member: str = ""
     """One file of an output that is a folder."""
+    optional: bool = False
+    """No input where the variant has no such step."""
 
     @property
     def steps(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ ROWS = (
     ("frontends", "passes"),
     ("fusion", "memory", "quantize", "shard"),
     ("bundle", "codegen", "runtime", "toolchain"),
+    ("tuning",),
     ("steps",),
     ("plan", "store"),
     ("execute",),
@@ -38,8 +39,8 @@ ROWS = (
 )
 ROW = {name: row for row, names in enumerate(ROWS) for name in names}
 
-DOMAIN = tuple(name for names in ROWS[3:9] for name in names)
-"""Rows 3 to 8: what plans and runs steps reaches them through `steps` alone."""
+DOMAIN = tuple(name for names in ROWS[3:10] for name in names)
+"""Rows 3 to 9: what plans and runs steps reaches them through `steps` alone."""
 
 # What a folder must not know although it lies above.
 MUST_NOT_KNOW = {
@@ -52,6 +53,7 @@ MUST_NOT_KNOW = {
     "bundle": ("config",),
     "codegen": ("config",),
     "toolchain": ("config",),
+    "tuning": ("config",),
     "plan": DOMAIN,
     "store": DOMAIN,
     "execute": DOMAIN,

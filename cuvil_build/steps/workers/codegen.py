@@ -31,6 +31,7 @@ from cuvil_build.memory.report import from_json
 from cuvil_build.ops.lowered_graph import LoweredGraph
 from cuvil_build.steps.step import Job, Unit
 from cuvil_build.steps.workers.lowering import lowered_graph
+from cuvil_build.steps.workers.pick_schedules import read_picked
 from cuvil_build.target.descriptor import Target
 
 MIB = 1 << 20
@@ -45,7 +46,7 @@ def run(job: Job) -> None:
     plan = from_json(_read(job.inputs["plan"]), lowered_graph(job))
     graph = plan.graph
     pool = WeightPool()
-    emit = _Emitter(target)
+    emit = _Emitter(target, read_picked(job.inputs.get("picked")))
     names = ModuleNames(name, target.name, __version__, _digest(job.inputs["graph"]), target.features)
     module = assemble(graph, plan.storage, plan.memory, emit, names, pool)
     regions = check_graph(graph)
@@ -75,7 +76,7 @@ def run(job: Job) -> None:
 class _Emitter:
     """Kernels of one target; remembers which nest became which."""
 
-    def __init__(self, target: Target, tuned: Tuned | None = None) -> None:
+    def __init__(self, target: Target, tuned: Tuned) -> None:
         self._target = target
         self._tuned = tuned
         self.found: dict[int, EmittedKernel] = {}
