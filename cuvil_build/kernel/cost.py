@@ -355,7 +355,10 @@ def _row_axis(
     flat: FlatNest, loops: Sequence[Axis], vector: Axis | None, groups: Sequence[GroupSchedule]
 ) -> str:
     """The innermost loop of a window that several outputs can share the weights of."""
-    if vector is None or not loops or flat.carried or not _is_worth_guarding(flat, vector):
+    if vector is None or not loops or flat.carried:
+        return ""
+    tested = bool(guard_ranges(flat, vector.name))
+    if tested and not _is_worth_guarding(flat, vector):
         return ""
     first, *rest = (flat.stages[g.first : g.last + 1] for g in groups)
     window = first[0]
@@ -364,7 +367,7 @@ def _row_axis(
     if any(s.axes or s.is_reduction for stages in rest for s in stages):
         return ""
     small = all(a.extent.is_static for a in window.axes) and _steps(window.axes) <= _WINDOW_STEPS
-    return loops[-1].name if small and _splits(flat, loops[-1].name, vector.name) else ""
+    return loops[-1].name if small and (not tested or _splits(flat, loops[-1].name, vector.name)) else ""
 
 
 def _splits(flat: FlatNest, axis: str, vector: str) -> bool:

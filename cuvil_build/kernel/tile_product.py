@@ -113,6 +113,12 @@ def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Prod
         return None
     if any(a.name not in other for a in nest.stages[0].axes):
         return None
+    if (
+        streamed.load.buffer.constant
+        and not panel.load.buffer.constant
+        and not any(a.name in mine for a in rows)
+    ):
+        return None  # a window over each channel by itself: no second row would share its panels
     reduction = tuple(sorted(nest.stages[0].axes, key=lambda a: _slowest_first(streamed.step(a))))
     if panel.load.buffer.constant and not all(a.extent.is_static for a in (*batch, *columns, *reduction)):
         return None

@@ -13,6 +13,7 @@ from cuvil_build.kernel.builder import Index, NestBuilder
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer, Expr, Load
 from cuvil_build.kernel.group_region import group_nests
 from cuvil_build.kernel.lowered import LoweredRegion
+from cuvil_build.kernel.sliding import slide_nests
 from cuvil_build.kernel.stored import loaded, memory_of, narrowed
 from cuvil_build.kernel.view import View, of_buffer, of_constant, of_contents, window
 from cuvil_build.ops.catalog import find
@@ -85,7 +86,7 @@ def lower_region(
         tuple(build.nests),
         tuple(array for _, array in build.constants),
     )
-    return group_nests(region)
+    return group_nests(slide_nests(region))
 
 
 def lower_index_check(
