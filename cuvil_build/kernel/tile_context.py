@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.nest import Nest, Stage
 from cuvil_build.kernel.tile_plan import TilePlan
 from cuvil_build.kernel.tile_product import Product
 from cuvil_build.kernel.tile_rows import Rows
 from cuvil_build.kernel.tile_schedule import TileSchedule
+from cuvil_build.kernel.tile_slices import Slices
 
 PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros", "spill"
+PARTIAL = "partial"
+"""Sums of the panel's tiles between slices: an output may share memory with an operand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class TileContext:
     nest: Nest
     plan: TilePlan
     rows: Rows
+    slices: Slices
 
     @property
     def product(self) -> Product:
@@ -49,6 +53,14 @@ class TileContext:
     @property
     def streamed_buffer(self) -> str:
         return self.product.streamed.load.buffer.name
+
+    @property
+    def packed_depth(self) -> IntExpr:
+        """Elements of one packed row."""
+        depth = self.product.depth
+        if self.schedule.mode != "interleaved":
+            return depth
+        return ceil_divide(depth, self.schedule.lanes) * self.schedule.lanes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,32 @@ from cuvil_build.cuir.dtypes import BOOL, INT64
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.expr import COMPARE, LOGIC, Apply, Cast, Const, Expr, IndexValue, Load
-from cuvil_build.kernel.tile_context import SPILL, Panel, TileContext
+from cuvil_build.kernel.tile_context import PARTIAL, SPILL, Panel, TileContext
+
+
+def resume_sums(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
+    """The sums of the slices before this one."""
+    return [
+        p.Assign(
+            f"acc_{r}_{v}", context.vector, p.LoadAt(PARTIAL, _waiting(context, panel, r, v), context.vector)
+        )
+        for r in range(rows)
+        for v in range(panel.vectors)
+    ]
+
+
+def keep_sums(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
+    return [
+        p.StoreAt(PARTIAL, _waiting(context, panel, r, v), p.Var(f"acc_{r}_{v}", context.vector))
+        for r in range(rows)
+        for v in range(panel.vectors)
+    ]
+
+
+def _waiting(context: TileContext, panel: Panel, row: int, vector: int) -> IntExpr:
+    lanes = context.schedule.lanes
+    at = IntExpr.of("start") - IntExpr.of("first_row") + row
+    return at * (panel.vectors * lanes) + vector * lanes
 
 
 def finish_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:

@@ -39,17 +39,17 @@ def panel_kinds(plan: TilePlan) -> tuple[Panel | None, Panel | None]:
 
 
 def make_panel(context: TileContext, panel: Panel) -> list[p.Statement]:
-    """`b`: where the panel's data start."""
+    """`panel_data`: where the panel starts."""
     found, schedule = context.product, context.schedule
     if not found.constant_panel:
         made = _pack(context, panel) if found.panel.value is None else compute_panel(context, panel)
-        return [*made, p.Pointer("b", context.dtype, PACKED_PANEL, ZERO, True)]
+        return [*made, p.Pointer("panel_data", context.dtype, PACKED_PANEL, ZERO, True)]
     batch = ZERO
     for axis in found.batch:
         batch = batch * axis.extent + IntExpr.of(axis.name)
     offset = batch * constant_packing(context.plan).columns * found.depth
     offset = offset + IntExpr.of("panel") * schedule.width * found.depth
-    return [p.Pointer("b", context.dtype, found.panel.load.buffer.name, offset, True)]
+    return [p.Pointer("panel_data", context.dtype, found.panel.load.buffer.name, offset, True)]
 
 
 def _pack(context: TileContext, panel: Panel) -> list[p.Statement]:

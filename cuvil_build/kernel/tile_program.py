@@ -1,37 +1,40 @@
 """A register-tiled matrix product as a loop program.
 
-chunk = (batch entry, block of row tiles, group of panels)
-  [packed rows]   gather the block's rows once
+entry = (batch entry, block of row tiles); a chunk is a group of its panels
+  [packed rows]   gather the block's rows once for all panels of the call
   panel           [run-time operand] pack it
-    tile          balanced: every tile has floor or ceil of the mean rows, never a short tail
-      reduction   one vector load per panel vector, one broadcast per row, rows x vectors FMAs
-      epilogue    on registers, then the only store
+    slice         of the reduction, most often all of it
+      tile        balanced: every tile has floor or ceil of the mean rows, never a short tail
+        reduction one vector load per panel vector, one broadcast per row, rows x vectors FMAs
+        epilogue  in the last slice: on registers, then the only store; before it, sums wait in scratch
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, minimum
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, minimum
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.expr import Apply, Cast, Expr, IndexValue, Load
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.prune import prune
-from cuvil_build.kernel.tile_context import PACKED_PANEL, PACKED_ROWS, ZEROS, Panel, TileContext
-from cuvil_build.kernel.tile_epilogue import finish_tile
+from cuvil_build.kernel.tile_context import PACKED_PANEL, PACKED_ROWS, PARTIAL, ZEROS, Panel, TileContext
+from cuvil_build.kernel.tile_epilogue import finish_tile, keep_sums, resume_sums
 from cuvil_build.kernel.tile_packed_rows import pack_rows
 from cuvil_build.kernel.tile_panel import make_panel, panel_kinds, panel_packings
 from cuvil_build.kernel.tile_plan import TilePlan
 from cuvil_build.kernel.tile_reduce import reduce_tile, row_pointers
 from cuvil_build.kernel.tile_rows import rows_of
+from cuvil_build.kernel.tile_slices import SLICE, slices_of
 
 _ALIGN = 64
 
 
 def build_tile_program(nest: Nest, plan: TilePlan) -> tuple[p.Program, dict[str, Packing]]:
     """The program, and how its constant operand must be packed (by buffer name)."""
-    return _Frame(TileContext(nest, plan, rows_of(nest, plan))).build(), panel_packings(plan)
+    context = TileContext(nest, plan, rows_of(nest, plan), slices_of(plan.product, plan.schedule))
+    return _Frame(context).build(), panel_packings(plan)
 
 
 class _Frame:
@@ -42,6 +45,7 @@ class _Frame:
         self.found = context.product
         self.schedule = context.schedule
         self.rows = context.rows
+        self.slices = context.slices
         self.tiles_per_block = self.schedule.rows_per_block // self.schedule.row_tile
         self.blocks = ceil_divide(self.rows.tiles, self.tiles_per_block)
         self.panels = context.plan.panels
@@ -50,7 +54,6 @@ class _Frame:
         """Region of the scratch: (offset, elements)."""
 
     def build(self) -> p.Program:
-        chunk = p.For("chunk", IntExpr.of("begin"), IntExpr.of("end"), ONE, tuple(self._chunk()))
         written = self.context.store.target.name
         buffers = self.context.nest.buffers()
         params = tuple(p.Param(b.name, b.dtype, b.role == "input" or b.name != written) for b in buffers)
@@ -59,17 +62,18 @@ class _Frame:
         work = rows * self.schedule.panels_per_chunk * self.schedule.width * self.found.depth
         total = sum((n for _, n in self.scratch.values()), ZERO) * self.context.dtype.nbytes
         dims = tuple(sorted(_symbols(self.context), key=lambda s: (len(s), s)))
-        return prune(p.Program(params, dims, (), (chunk,), chunks, total, work))
+        return prune(p.Program(params, dims, (), tuple(self._blocks()), chunks, total, work))
 
     def _scratch(self) -> dict[str, tuple[IntExpr, IntExpr]]:
-        depth = self.found.depth
         wanted: list[tuple[str, IntExpr]] = []
-        if self.schedule.mode == "packed":
-            wanted.append((PACKED_ROWS, depth * self.schedule.rows_per_block))
+        if self.schedule.rows_are_packed:
+            wanted.append((PACKED_ROWS, self.context.packed_depth * self.schedule.rows_per_block))
+        if self.slices.is_cut:
+            wanted.append((PARTIAL, IntExpr.of(self.schedule.rows_per_block * self.schedule.width)))
         if self.schedule.mode == "indirect":
             wanted.append((ZEROS, self.found.reduction[-1].extent))
         if not self.found.constant_panel:
-            wanted.append((PACKED_PANEL, depth * self.schedule.width))
+            wanted.append((PACKED_PANEL, self.found.depth * self.schedule.width))
         placed: dict[str, tuple[IntExpr, IntExpr]] = {}
         offset = ZERO
         step = _ALIGN // self.context.dtype.nbytes
@@ -79,34 +83,59 @@ class _Frame:
             offset = offset + padded
         return placed
 
-    def _chunk(self) -> list[p.Statement]:
-        block, group, tiles = IntExpr.of("block"), IntExpr.of("group"), self.rows.tiles
-        body = self._decode_chunk()
-        for name, (offset, _) in self.scratch.items():
-            body.append(p.Pointer(name, self.context.dtype, "scratch", offset, False))
+    def _blocks(self) -> list[p.Statement]:
+        """Chunks of one block of rows follow each other: what is packed for it serves all of them."""
+        begin, end, entry = IntExpr.of("begin"), IntExpr.of("end"), IntExpr.of("entry")
+        groups = self.groups if self.groups.is_static else maximum(self.groups, ONE)
+        body: list[p.Statement] = [
+            p.Pointer(name, self.context.dtype, "scratch", offset, False)
+            for name, (offset, _) in self.scratch.items()
+        ]
         if ZEROS in self.scratch:
             body.append(self._zero(ZEROS, self.found.reduction[-1].extent))
-        first = block * self.tiles_per_block
-        body.append(p.SetInt("first_tile", first))
-        body.append(p.SetInt("last_tile", minimum(tiles, first + self.tiles_per_block)))
-        body.append(p.SetInt("first_row", self.rows.start_of(IntExpr.of("first_tile"))))
-        if self.schedule.mode == "packed":
-            body += pack_rows(self.context)
-        first_panel = group * self.schedule.panels_per_chunk
-        last_panel = minimum(self.panels, first_panel + self.schedule.panels_per_chunk)
-        body.append(p.For("panel", first_panel, last_panel, ONE, tuple(self._panel())))
+        first, last = begin, end
+        if groups != ONE:
+            first, last = begin // groups, ceil_divide(end, groups)
+        body.append(p.For("entry", first, last, ONE, (*self._decode_entry(entry), *self._block(groups))))
         return body
 
-    def _decode_chunk(self) -> list[p.Statement]:
-        rest = IntExpr.of("chunk")
-        body: list[p.Statement] = [p.SetInt("group", rest % self.groups)]
-        body.append(p.SetInt("block", rest // self.groups % self.blocks))
-        rest = rest // self.groups // self.blocks
+    def _decode_entry(self, entry: IntExpr) -> list[p.Statement]:
+        body: list[p.Statement] = [p.SetInt("block", entry % self.blocks if self.found.batch else entry)]
+        rest = entry // self.blocks
         for axis in reversed(self.found.batch):
             value = rest if axis is self.found.batch[0] else rest % axis.extent
             body.append(p.SetInt(axis.name, value))
             rest = rest // axis.extent
         return body
+
+    def _block(self, groups: IntExpr) -> list[p.Statement]:
+        tiles, entry = self.rows.tiles, IntExpr.of("entry")
+        first = IntExpr.of("block") * self.tiles_per_block
+        body: list[p.Statement] = [
+            p.SetInt("first_tile", first),
+            p.SetInt("last_tile", minimum(tiles, first + self.tiles_per_block)),
+            p.SetInt("first_row", self.rows.start_of(IntExpr.of("first_tile"))),
+        ]
+        if self.schedule.rows_are_packed:
+            body += pack_rows(self.context)
+        if self.schedule.prefetch:
+            body.append(p.SetInt("share", self._share()))
+        each, first_panel, last_panel = self.schedule.panels_per_chunk, ZERO, self.panels
+        if groups != ONE:
+            before = entry * groups
+            first_panel = maximum(IntExpr.of("begin") - before, ZERO) * each
+            last_panel = minimum(self.panels, (IntExpr.of("end") - before) * each)
+        body.append(p.For("panel", first_panel, last_panel, ONE, tuple(self._panel())))
+        return body
+
+    def _share(self) -> IntExpr:
+        """Lines of the next slice that each tile fetches."""
+        lines = ceil_divide(self.slices.largest * self.schedule.width, self._line)
+        return ceil_divide(lines, IntExpr.of("last_tile") - IntExpr.of("first_tile"))
+
+    @property
+    def _line(self) -> int:
+        return _ALIGN // self.context.dtype.nbytes
 
     def _zero(self, pointer: str, count: IntExpr) -> p.Statement:
         at = IntExpr.of("z")
@@ -117,23 +146,41 @@ class _Frame:
         if whole is None or last is None:
             only = whole or last
             assert only is not None
-            return self._tiles(only)
+            return self._slices(only)
         panel, width = IntExpr.of("panel"), self.schedule.width
         is_whole = p.InRange(((ZERO, panel, self.found.column.extent // width),))
-        return [p.If(is_whole, tuple(self._tiles(whole)), tuple(self._tiles(last)))]
+        return [p.If(is_whole, tuple(self._slices(whole)), tuple(self._slices(last)))]
 
-    def _tiles(self, panel: Panel) -> list[p.Statement]:
+    def _slices(self, panel: Panel) -> list[p.Statement]:
         body = make_panel(self.context, panel)
         body.append(p.SetInt("first_column", IntExpr.of("panel") * self.schedule.width))
+        if not self.slices.is_cut:
+            body.append(p.Pointer("b", self.context.dtype, "panel_data", ZERO, True))
+            return body + self._tiles(panel)
+        offset = self.slices.first_point * (panel.vectors * self.schedule.lanes)
+        inner = self.slices.start()
+        inner.append(p.Pointer("b", self.context.dtype, "panel_data", offset, True))
+        inner += self._tiles(panel)
+        return [*body, p.For("slice", ZERO, self.slices.count, ONE, tuple(inner))]
+
+    def _tiles(self, panel: Panel) -> list[p.Statement]:
         tile = IntExpr.of("tile")
         inner: list[p.Statement] = [
             p.SetInt("start", self.rows.start_of(tile)),
             p.SetInt("rows", self.rows.start_of(tile + 1) - IntExpr.of("start")),
         ]
+        if self.schedule.prefetch:
+            inner.append(self._fetch_share(panel))
         cases = tuple((n, tuple(self._tile(n, panel))) for n in self.rows.tile_sizes())
         inner += cases[0][1] if len(cases) == 1 else [p.Switch(IntExpr.of("rows"), cases)]
-        body.append(p.For("tile", IntExpr.of("first_tile"), IntExpr.of("last_tile"), ONE, tuple(inner)))
-        return body
+        return [p.For("tile", IntExpr.of("first_tile"), IntExpr.of("last_tile"), ONE, tuple(inner))]
+
+    def _fetch_share(self, panel: Panel) -> p.Statement:
+        """What follows the slice in memory is the next one, of this panel or the next."""
+        share, line = IntExpr.of("share"), IntExpr.of("line")
+        ahead = self.slices.largest * (panel.vectors * self.schedule.lanes)
+        place = (IntExpr.of("tile") - IntExpr.of("first_tile")) * share + line
+        return p.For("line", ZERO, share, ONE, (p.Prefetch("b", ahead + place * self._line),))
 
     def _tile(self, rows: int, panel: Panel) -> list[p.Statement]:
         context = self.context
@@ -144,9 +191,17 @@ class _Frame:
         for r in range(rows):
             for v in range(panel.vectors):
                 body.append(p.Declare(f"acc_{r}_{v}", context.vector, p.Lit(0.0, context.vector)))
-        body += reduce_tile(context, rows, panel)
-        body += finish_tile(context, rows, panel)
-        return body
+        if not self.slices.is_cut:
+            return [*body, *reduce_tile(context, rows, panel), *finish_tile(context, rows, panel)]
+        is_later = p.InRange(((ONE, SLICE, self.slices.count),))
+        is_last = p.InRange(((self.slices.count, SLICE + 1, self.slices.count + 1),))
+        finish, keep = finish_tile(context, rows, panel), keep_sums(context, rows, panel)
+        return [
+            *body,
+            p.If(is_later, tuple(resume_sums(context, rows, panel))),
+            *reduce_tile(context, rows, panel),
+            p.If(is_last, tuple(finish), tuple(keep)),
+        ]
 
 
 def _symbols(context: TileContext) -> set[str]:

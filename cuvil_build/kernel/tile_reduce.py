@@ -2,69 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.tile_context import PACKED_ROWS, ZEROS, Panel, TileContext
 
+Place = Callable[[int], tuple[str, IntExpr]]
+"""Pointer and offset of a row's element."""
+
 
 def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
-    """`a_r`: where a row's data start; indirect rows get theirs per tap."""
-    if context.schedule.mode == "indirect":
+    """`a_r`: where a row's data of the slice start; indirect rows get theirs per tap."""
+    mode, first = context.schedule.mode, context.slices.first_step
+    start = IntExpr.of("start") - IntExpr.of("first_row")
+    if mode == "indirect":
         return []
-    if context.schedule.mode == "packed":
-        start = IntExpr.of("start") - IntExpr.of("first_row")
+    if mode == "interleaved":
+        offset = start * context.packed_depth + first * rows
+        return [p.Pointer("a", context.dtype, PACKED_ROWS, offset, True)]
+    if mode == "packed":
         return [
-            p.Pointer(f"a_{r}", context.dtype, PACKED_ROWS, (start + r) * context.product.depth, True)
+            p.Pointer(f"a_{r}", context.dtype, PACKED_ROWS, (start + r) * context.packed_depth + first, True)
             for r in range(rows)
         ]
-    zero = {a.name: ZERO for a in context.product.reduction}
+    *_, inner = context.product.reduction
+    zero = {a.name: ZERO for a in context.product.reduction} | {inner.name: first}
     base = context.product.streamed.offset.substitute(zero)
     buffer = context.streamed_buffer
     return [p.Pointer(f"a_{r}", context.dtype, buffer, context.rows.at(base, r), True) for r in range(rows)]
 
 
 def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
-    width = panel.vectors * context.schedule.lanes
-    if context.schedule.mode == "packed":
-        k = IntExpr.of("k")
-        body = _multiply(context, rows, panel, k, k * width)
-        return [p.For("k", ZERO, context.product.depth, ONE, tuple(body), unroll=context.schedule.unroll)]
-    *outer, inner = context.product.reduction
-    taps = ZERO
-    for axis in outer:
-        taps = taps * axis.extent + IntExpr.of(axis.name)
-    k = IntExpr.of(inner.name)
-    if context.schedule.mode == "direct":
-        step = [(a, context.product.streamed.step(a)) for a in context.product.reduction]
-        offset = sum((IntExpr.of(a.name) * s for a, s in step), ZERO)
-    else:
-        offset = k
-    before: list[p.Statement] = []
-    panel_pointer = "b"
-    if outer:
-        panel_pointer = "b_tap"
-        before.append(p.Pointer("b_tap", context.dtype, "b", taps * inner.extent * width, True))
+    if context.schedule.mode == "interleaved":
+        return _interleaved(context, rows, panel)
+    slices, width = context.slices, panel.vectors * context.schedule.lanes
+    before, prefix = _tap_pointers(context, rows)
+    b = "b"
+    if slices.outer and not slices.steps_each:
+        b = "b_tap"
+        before.append(p.Pointer(b, context.dtype, "b", slices.tap_in_slice * slices.steps * width, True))
+    k = IntExpr.of("k")
+    packed = context.schedule.mode in ("packed", "indirect")
+    step = ONE if packed else context.product.streamed.step(context.product.reduction[-1])
+    body = _multiply(context, rows, panel, lambda r: (f"{prefix}_{r}", k * step), (b, k * width))
+    loop = p.For("k", ZERO, slices.length, ONE, tuple(body), unroll=context.schedule.unroll)
+    return slices.over_taps([*before, loop])
+
+
+def _interleaved(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
+    """Blocks of as many steps as a vector has lanes: per block, so many elements of each row."""
+    lanes, length = context.schedule.lanes, context.slices.length
+    width = panel.vectors * lanes
+    block, lane = IntExpr.of("k_block"), IntExpr.of("k")
+
+    def steps(at: IntExpr, count: IntExpr, unroll: int) -> p.Statement:
+        def place(row: int) -> tuple[str, IntExpr]:
+            return "a", at * (lanes * rows) + row * lanes + lane
+
+        body = _multiply(context, rows, panel, place, ("b", at * (lanes * width) + lane * width))
+        return p.For("k", ZERO, count, ONE, tuple(body), unroll=unroll)
+
+    whole = steps(block, IntExpr.of(lanes), lanes if context.schedule.unroll > 1 else 1)
+    statements: list[p.Statement] = [p.For("k_block", ZERO, length // lanes, ONE, (whole,))]
+    if length % lanes != ZERO:
+        statements.append(steps(length // lanes, length % lanes, 1))
+    return statements
+
+
+def _tap_pointers(context: TileContext, rows: int) -> tuple[list[p.Statement], str]:
+    """What a tap does before its steps, and the prefix of its rows' pointers."""
+    slices, found = context.slices, context.product
     if context.schedule.mode == "indirect":
-        before += _redirect(context, rows)
-    elif outer:
-        tap_offset = sum((IntExpr.of(a.name) * s for a, s in step[:-1]), ZERO)
-        before += [p.Pointer(f"t_{r}", context.dtype, f"a_{r}", tap_offset, True) for r in range(rows)]
-        offset = k * step[-1][1]
-    prefix = "t" if outer or context.schedule.mode == "indirect" else "a"
-    body = _multiply(context, rows, panel, offset, k * width, prefix, panel_pointer)
-    loop: tuple[p.Statement, ...] = (
-        *before,
-        p.For(inner.name, ZERO, inner.extent, ONE, tuple(body), unroll=context.schedule.unroll),
-    )
-    for axis in reversed(outer):
-        loop = (p.For(axis.name, ZERO, axis.extent, ONE, loop),)
-    return list(loop)
+        return _redirect(context, rows), "t"
+    if not slices.outer:
+        return [], "a"
+    offset = sum((IntExpr.of(a.name) * found.streamed.step(a) for a in slices.outer), ZERO)
+    return [p.Pointer(f"t_{r}", context.dtype, f"a_{r}", offset, True) for r in range(rows)], "t"
 
 
 def _redirect(context: TileContext, rows: int) -> list[p.Statement]:
     """`t_r`: the row's input at this tap, or zeros where the tap is outside."""
     *_, inner = context.product.reduction
-    base = context.product.streamed.offset.substitute({inner.name: ZERO})
+    base = context.product.streamed.offset.substitute({inner.name: context.slices.first_step})
     return [
         p.SelectPointer(
             f"t_{r}",
@@ -79,28 +99,20 @@ def _redirect(context: TileContext, rows: int) -> list[p.Statement]:
 
 
 def _multiply(
-    context: TileContext,
-    rows: int,
-    panel: Panel,
-    a_offset: IntExpr,
-    b_offset: IntExpr,
-    prefix: str = "a",
-    b: str = "b",
+    context: TileContext, rows: int, panel: Panel, place: Place, b: tuple[str, IntExpr]
 ) -> list[p.Statement]:
+    """One step of the reduction."""
+    vector, lanes = context.vector, context.schedule.lanes
+    pointer, offset = b
     body: list[p.Statement] = [
-        p.Declare(
-            f"b_{v}",
-            context.vector,
-            p.LoadAt(b, b_offset + v * context.schedule.lanes, context.vector),
-            constant=True,
-        )
+        p.Declare(f"b_{v}", vector, p.LoadAt(pointer, offset + v * lanes, vector), constant=True)
         for v in range(panel.vectors)
     ]
     for r in range(rows):
-        element = p.LoadAt(f"{prefix}_{r}", a_offset, context.scalar)
-        body.append(p.Declare(f"s_{r}", context.vector, p.Splat(element, context.vector), constant=True))
+        element = p.LoadAt(*place(r), context.scalar)
+        body.append(p.Declare(f"s_{r}", vector, p.Splat(element, vector), constant=True))
         for v in range(panel.vectors):
-            acc = p.Var(f"acc_{r}_{v}", context.vector)
-            factors = (p.Var(f"s_{r}", context.vector), p.Var(f"b_{v}", context.vector), acc)
-            body.append(p.Assign(acc.name, context.vector, p.Op("fma", factors, context.vector)))
+            acc = p.Var(f"acc_{r}_{v}", vector)
+            factors = (p.Var(f"s_{r}", vector), p.Var(f"b_{v}", vector), acc)
+            body.append(p.Assign(acc.name, vector, p.Op("fma", factors, vector)))
     return body

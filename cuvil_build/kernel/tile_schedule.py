@@ -13,7 +13,8 @@ from cuvil_build.kernel.tile_product import Product
 @dataclass(frozen=True, slots=True)
 class TileSchedule:
     mode: str
-    """How rows are read: `direct`, `indirect` (redirected per tap) or `packed` (gathered first)."""
+    """How rows are read: `direct`, `indirect` (redirected per tap), `packed` (gathered first, row by row) or
+    `interleaved` (copied first, the rows of a tile side by side, a vector of each in turn)."""
     row_tile: int
     vectors: int
     """Vectors of columns in one panel."""
@@ -23,6 +24,15 @@ class TileSchedule:
     panels_per_chunk: int
     unroll: int
     """Steps of the reduction in one turn of the innermost loop; 1 forbids the compiler to unroll."""
+    k_slice: int = 0
+    """Most steps of the reduction that one pass of a panel's tiles takes; between passes their sums wait in
+    scratch. 0: all steps in one pass."""
+    prefetch: bool = False
+    """Whether tiles fetch the panel's next slice, each its share of it."""
+
+    @property
+    def rows_are_packed(self) -> bool:
+        return self.mode in ("packed", "interleaved")
 
     @property
     def width(self) -> int:
