@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,7 +138,7 @@ class Net:
     # the model -----------------------------------------------------------------------------------
 
     def model(self, seed: int) -> ModelProto:
-        read = {name for node in self.nodes for name in node.input}
+        read = set(names_read(self.nodes))
         made = [name for node in self.nodes for name in node.output if node.op_type != "Constant"]
         ends = [name for name in made if name not in read]
         outputs = list(dict.fromkeys([*ends, *self.outputs]))
@@ -157,6 +157,14 @@ class Net:
         domains = {node.domain for node in self.nodes} - {""}
         opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(d, 1) for d in sorted(domains))]
         return helper.make_model(body, opset_imports=opsets, ir_version=10)
+
+
+def names_read(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """Also by the bodies of If and Loop, which read what surrounds them."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from names_read(attribute.g.node)
 
 
 def sized(shape: Shape) -> list[int]:

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
+from cuvil_build.comparison import compare
 from cuvil_build.fusion.rule import load_rule
+from cuvil_build.reference import decide_float64
 from tests.fusion_graphs import check as checks
 from tests.fusion_graphs.check import check, shipped_rules
 from tests.fusion_graphs.generate import RandomGraph, generate, operators
+from tests.fusion_graphs.net import names_read
 
 COUNT = 30
 
@@ -70,3 +74,38 @@ def test_a_wrong_rule_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     # and a kernel that is wrong, where the graph is right
     monkeypatch.setattr(checks, "run_poisoned", lambda fused, given: [np.zeros((2, 8), np.float32)])
     assert check(graph, shipped_rules(), tmp_path).stage == "unfused in memory"
+
+
+CANCELS = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[batch, 12] x) => (float[batch, 1] y, float[batch, 12] z)
+  <float twelfth = {0.083333336}, int64[1] last = {-1}>
+  { s = ReduceSum(x, last)  m = Mul(s, twelfth)  z = Sub(x, m)  y = ReduceMean(z, last) }"""
+
+
+def cancelling() -> RandomGraph:
+    """The mean of deviations from a mean: rounding, and the error of a constant, are all that is left."""
+    x = np.random.default_rng(0).normal(1, 1, (2, 12)).astype(np.float32)
+    return RandomGraph(0, onnx.parser.parse_model(CANCELS), {"x": x}, ())
+
+
+def test_what_cancels_is_held_to_what_is_known_of_it(tmp_path: Path) -> None:
+    outcome = check(cancelling(), shipped_rules(), tmp_path)
+    assert (outcome.stage, outcome.fired["mean-as-sum"]) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "passes"), [("y", 1e-8, True), ("y", 1e-5, False), ("z", 1e-3, False)]
+)
+def test_no_more_than_that_is_forgiven(name: str, error: float, passes: bool) -> None:
+    graph = cancelling()
+    truth = decide_float64(graph.model, graph.feeds).outputs
+    got = {n: a + error if n == name else a for n, a in truth.items()}
+    found = compare(got, truth, checks.TOLERANCE)
+    assert not found.passed
+    assert checks._but_for_what_is_unknown(found, graph, truth).passed == passes
+
+
+def test_inputs_that_a_body_reads_are_inputs() -> None:
+    body = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x0"], ["n"])], "then", [], [])
+    node = onnx.helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    assert set(names_read([node])) == {"c", "x0"}
