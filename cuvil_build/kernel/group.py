@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.expr import Buffer
 from cuvil_build.kernel.nest import Axis, Nest
 
@@ -31,6 +32,8 @@ class Walk:
     repeats: tuple[Axis | None, ...]
     """How often each nest runs in a step, one time after the other: symbols of these nests. Its extent may
     depend on the step, and be zero."""
+    places: tuple[tuple[str, IntExpr], ...] = ()
+    """Further symbols of the nests, and what they are in a step: indices stay affine in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,10 @@ class Group:
         """Everything that is a symbol of its nests: outer axes, steps, repeats."""
         walk = () if self.walk is None else (self.walk.axis, *(r for r in self.walk.repeats if r is not None))
         return (*self.axes, *dict.fromkeys(walk))
+
+    def places(self) -> dict[str, IntExpr]:
+        """Symbols of its nests that are numbers of a step."""
+        return {} if self.walk is None else dict(self.walk.places)
 
     def repeats(self) -> tuple[Axis | None, ...]:
         """For each nest."""

@@ -52,10 +52,10 @@ def canonicalise_group(group: Group) -> CanonicalGroup:
     names |= {p.block.name: f"p{n}" for n, p in enumerate(group.parts)}
     axes = {a.name: IntExpr.of(f"g{n}") for n, a in enumerate(group.loops())}
     dims = _Dims(axes)
+    places = group.places()
+    sizes = [[d.substitute(places) for d in c.dims] for c in nests]
     extents = [a.extent for a in group.loops()]
-    dims.collect(
-        [*extents, *(d for c in nests for d in c.dims), *(d for b in group.scratch for d in b.shape)]
-    )
+    dims.collect([*extents, *(d for own in sizes for d in own), *(d for b in group.scratch for d in b.shape)])
 
     def renamed(axis: Axis) -> Axis:
         return Axis(str(axes[axis.name]), dims(axis.extent))
@@ -66,10 +66,10 @@ def canonicalise_group(group: Group) -> CanonicalGroup:
         CanonicalStep(
             c,
             tuple(names[b.name] for b in c.buffers),
-            tuple(dims(d) for d in c.dims),
+            tuple(map(dims, own)),
             None if repeat is None else renamed(repeat),
         )
-        for c, repeat in zip(nests, group.repeats(), strict=True)
+        for c, own, repeat in zip(nests, sizes, group.repeats(), strict=True)
     )
     parts = tuple(
         replace(

@@ -47,6 +47,7 @@ def _interpret_group(group: Group, arrays: Mapping[str, np.ndarray], dims: Mappi
         own = {b.name: _unwritten(b, point) for b in group.scratch}
         own |= {p.block.name: _block(p, arrays, point) for p in group.parts}
         for values in _points([] if walk is None else [walk], point):
+            values |= {name: place.evaluate(values) for name, place in group.places().items()}
             for nest, repeat in zip(group.nests, group.repeats(), strict=True):
                 for sizes in _points([] if repeat is None else [repeat], values):
                     interpret(nest, {**arrays, **own}, sizes)

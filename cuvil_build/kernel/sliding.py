@@ -87,6 +87,7 @@ class _Builder:
         self._new = Axis(next(names), steps.new(self._step))
         self._first_step = Axis(next(names), 1 - minimum(1, self._step))
         self._later_steps = Axis(next(names), minimum(1, self._step))
+        self._row, self._taps = IntExpr.of(next(names)), IntExpr.of(next(names))
         self._buffer = self._rows_buffer(next(names))
         self._part = self._weights_part(next(names))
 
@@ -106,9 +107,14 @@ class _Builder:
             tuple(nest for nest, _ in rows),
             (self._buffer,),
             tuple(dict.fromkeys(nodes)),
-            Walk(self._walk, tuple(repeat for _, repeat in rows)),
+            Walk(self._walk, tuple(repeat for _, repeat in rows), self._places()),
             (self._part,),
         )
+
+    def _places(self) -> tuple[tuple[str, IntExpr], ...]:
+        """The window's first row in a step, and where in the buffer its taps begin."""
+        first, taps = self._steps.first(self._step), self._steps.taps_from(self._step)
+        return (str(self._row), first), (str(self._taps), taps)
 
     def _rows_buffer(self, name: str) -> Buffer:
         columns = self._pair.columns
@@ -168,7 +174,7 @@ class _Builder:
     def _windowed(self) -> Nest:
         """The rows of the window that can be computed now."""
         pair, steps = self._pair, self._steps
-        row = steps.first(self._step) + IntExpr.of(steps.slide.axis)
+        row = self._row + IntExpr.of(steps.slide.axis)
         nest = self._placed(pair.window, 1, {steps.slide.axis: row}, set())
         extents = {steps.slide.axis: steps.done(self._step)}
         axes = tuple(Axis(a.name, extents.get(a.name, a.extent)) for a in nest.axes)
@@ -187,8 +193,8 @@ class _Builder:
         steps, columns = self._steps, self._pair.columns
         row = load.index[2]
         assert isinstance(row, IntExpr)
-        passed = steps.first(self._step) * steps.slide.stride - steps.slide.pad
-        index = [IntExpr.of(self._pair.channel[1]), row - passed + steps.taps_from(self._step), ZERO]
+        passed = self._row * steps.slide.stride - steps.slide.pad
+        index = [IntExpr.of(self._pair.channel[1]), row - passed + self._taps, ZERO]
         if columns is not None:
             column = load.index[3]
             assert isinstance(column, IntExpr)

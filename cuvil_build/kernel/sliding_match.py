@@ -61,6 +61,8 @@ def find_pair(producer: Nest, window: Nest) -> Pair | None:
     if written is None or not _is_sum(window):
         return None
     between, index = written
+    if len(producer.stages[0].axes) > 1:
+        return None  # with taps of its own, its rows would be gathered again for each block of channels
     tap = _the_load(window, between)
     store = window.stages[1]
     own = _plain_axes(store.index, window)
