@@ -30,6 +30,7 @@ IMPORT: tuple[str, ...] = (
     "eliminate-dead",
     "eliminate-identity",
     "simplify-arithmetic",
+    "sink-transposes",
     "fold-batch-norm",
     "gather-first",
     "merge-constants",
