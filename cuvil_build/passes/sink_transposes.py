@@ -24,8 +24,8 @@ from cuvil_build.passes.rewire import add_constant, can_replace, constant_of, re
 
 _POINTWISE = frozenset(
     "Abs Add And Cast Ceil Celu Clip Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid "
-    "HardSwish LeakyRelu Less LessOrEqual Log Max Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round "
-    "Selu Sigmoid Sign Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu Where Xor".split()
+    "HardSwish LeakyRelu Less LessOrEqual Log Max Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu "
+    "Round Selu Sigmoid Sign Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu Where Xor".split()
 )
 """Operators whose operands broadcast and that know no axes."""
 _MOST_NUMBERS = 1 << 16
