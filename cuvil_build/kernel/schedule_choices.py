@@ -50,13 +50,22 @@ def tile_choices(found: Product, numbers: Numbers) -> Choices:
 
 
 def _other_tiles(found: Product, usual: TileSchedule, numbers: Numbers) -> Iterator[TileSchedule]:
-    for vectors in (usual.vectors, *range(1, 5)):
-        for rows in (usual.row_tile, *range(2, 9)):
+    """Other tiles within the registers; then, of the usual one, other blocks, chunks and loops."""
+    tiles = usual.rows_per_block // usual.row_tile
+    for vectors in range(1, 5):
+        for rows in range(1, 13):
             scalars = rows if numbers.fma_broadcast == "lane" else 1
-            if rows * vectors + vectors + scalars > numbers.vector_registers:
-                continue
-            for tiles in (usual.rows_per_block // usual.row_tile, 1, 2, 4, 8, 16, 32):
+            sums = rows * vectors
+            if sums + vectors + scalars <= numbers.vector_registers and sums * 2 >= numbers.fma_latency:
                 yield replace(usual, vectors=vectors, row_tile=rows, rows_per_block=tiles * rows)
+    for count in (tiles * 2, tiles * 4, tiles // 2, tiles // 4, 1):
+        if count:
+            yield replace(usual, rows_per_block=count * usual.row_tile)
+    for unroll in (1, 2, 4, 8):
+        yield replace(usual, unroll=unroll)
+    for panels in (usual.panels_per_chunk * 2, usual.panels_per_chunk // 2):
+        if panels:
+            yield replace(usual, panels_per_chunk=panels)
 
 
 def loop_choices(nest: Nest, numbers: Numbers) -> Choices:

@@ -59,11 +59,23 @@ def _build_with_progress(
     with console.Progress(verbose=verbose) as progress:
         teller = Teller(progress)
         result = project.build(chosen, until=until, options=wanted, listen=teller)
+    for line in tuning_warnings(project, result):
+        console.print_note(f"warning: {line}")
     for failure in result.failures:
         console.print_note(failure.error)
         console.print_note(f"  log: {failure.log}")
     _summarize(project, result, teller, verbose)
     return result
+
+
+def tuning_warnings(project: Project, result: BuildResult) -> list[str]:
+    """Entries of tuning records that no kernel of this build can have."""
+    found: dict[str, None] = {}
+    for node in result.plan.dag:
+        if node.kind == "pick_schedules":
+            path = project.root / node.outputs["warnings"]
+            found |= dict.fromkeys(json.loads(path.read_bytes()) if path.exists() else ())
+    return list(found)
 
 
 def _summarize(project: Project, result: BuildResult, teller: Teller, verbose: bool) -> None:

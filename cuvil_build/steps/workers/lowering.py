@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.ops.lower_graph import lower_graph
 from cuvil_build.ops.lowered_graph import LoweredGraph
 from cuvil_build.passes.assign_layouts import order_of
-from cuvil_build.steps.step import Job
+from cuvil_build.steps.step import BlobStore, Job
 
 
 def lowered_graph(job: Job) -> LoweredGraph:
     """Of the input `graph`, in the order of the model: `memory.plan` says in which one it runs."""
-    model = load_graph(job.inputs["graph"], job.blobs)
+    return lowered_file(job.inputs["graph"], job.blobs)
+
+
+def lowered_file(path: Path, blobs: BlobStore) -> LoweredGraph:
+    model = load_graph(path, blobs)
     return lower_graph(model, infer_model(model, annotate=False), order_of)
