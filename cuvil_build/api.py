@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from cuvil_build.config.layers import ENV_PREFIX
 from cuvil_build.config.load import CONFIG_NAME, LoadedProject, load_project
 from cuvil_build.config.matrix import Variant, variants
 from cuvil_build.config.project import Project as Config
+from cuvil_build.errors import NotYet
 from cuvil_build.execute.build import Builder, BuildResult, Options
 from cuvil_build.execute.events import Listener, ignore
 from cuvil_build.execute.planner import Plan, Planner
@@ -26,7 +27,8 @@ from cuvil_build.steps.fuse import DEFAULT
 from cuvil_build.steps.step import StepContext, StepKind
 from cuvil_build.store.local import LocalStore, store_folder
 from cuvil_build.store.overlay import open_store
-from cuvil_build.target.load import load_target
+from cuvil_build.target.descriptor import Target
+from cuvil_build.target.members import load_members
 from cuvil_build.toolchain.find import watch_toolchain
 
 STEPS = "cuvil_build.steps"
@@ -65,7 +67,9 @@ class Project:
         path = Path(directory) / (file or CONFIG_NAME)
         loaded = load_project(path, profile=profile, sets=list(sets), environ=environ)
         known = catalog.discover(STEPS, "STEP") if kinds is None else dict(kinds)
-        return Project(loaded, Path(directory).resolve(), variants(loaded.project), known, environ)
+        root = Path(directory).resolve()
+        _check_lists(loaded, root)
+        return Project(loaded, root, variants(loaded.project), known, environ)
 
     @property
     def config(self) -> Config:
@@ -91,13 +95,19 @@ class Project:
         folders = paths.search_path("targets", self.root)
         wanted = self.variants if chosen is None else tuple(chosen)
         check_files(self.loaded, self.root, (variant.model for variant in wanted))
-        targets = {name: load_target(name, folders) for name in sorted({v.target_id for v in wanted})}
-        contexts = tuple(
-            StepContext(self.root, self.config, variant, targets[variant.target_id]) for variant in wanted
-        )
+        contexts = tuple(self._contexts(wanted, folders))
         digests = FileDigests(self.layout.cuvil / "digests.json")
         pipeline = Pipeline(self.kinds, contexts, digests, self.environ)
         return Planner(self.layout, self.build_store(), pipeline, until)
+
+    def _contexts(self, wanted: Iterable[Variant], folders: Sequence[Path]) -> Iterator[StepContext]:
+        members: dict[tuple[str, ...], tuple[Target, ...]] = {}
+        for variant in wanted:
+            names = (variant.target_id, *variant.also)
+            if names not in members:
+                members[names] = load_members(names, folders)
+            first, *also = members[names]
+            yield StepContext(self.root, self.config, variant, first, also=tuple(also))
 
     def select(self, selectors: Sequence[str] = ()) -> tuple[Variant, ...]:
         """The variants that selectors of variants choose."""
@@ -191,6 +201,17 @@ class Project:
     def _modified_variants(self) -> set[str]:
         plan = self.planner().plan()
         return {name for step in plan.modified for name in plan.dag[step].variants}
+
+
+def _check_lists(loaded: LoadedProject, root: Path) -> None:
+    """That targets which a list names can be one module; a single one is looked at when it is planned."""
+    for name, target in sorted(loaded.project.targets.items()):
+        if len(target.use) > 1:
+            try:
+                load_members(target.use, paths.search_path("targets", root))
+            except NotYet as error:
+                error.exit_code = 2
+                raise error.at(loaded.loc(f"targets.{name}.use")) from None
 
 
 def _site_folders() -> set[Path]:

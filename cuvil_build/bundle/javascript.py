@@ -32,6 +32,19 @@ they are. Elements of less than 8 bits share bytes, the first in the lowest bits
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """A library that takes the place of the first where the engine has its features."""
+
+    target: str
+    library: str
+    features: tuple[str, ...]
+
+
+PROBED = ("relaxed_simd",)
+"""Features that the loader can try out; every other one is taken for granted in WebAssembly."""
+
+
+@dataclass(frozen=True, slots=True)
 class JavaScriptFiles:
     module: str
     declarations: str
@@ -45,6 +58,8 @@ def render_javascript(
     version: str,
     library: str = "module.wasm",
     weights: str | None = "weights.safetensors",
+    target: str = "wasm32-simd128",
+    members: Sequence[Member] = (),
 ) -> JavaScriptFiles:
     """Text of `<model>.js` and `<model>.d.ts`; without `weights` they are in the library."""
     facts = {"name": model, "inputs": _tensors(inputs), "outputs": _tensors(outputs)}
@@ -54,6 +69,12 @@ def render_javascript(
         "model": json.dumps(facts, ensure_ascii=True, indent=2),
         "library": library,
         "weights": weights,
+        "target": target,
+        # the last of a list asks for most
+        "members": [
+            {"target": m.target, "library": m.library, "features": json.dumps(_probed(m))}
+            for m in reversed(members)
+        ],
         "dtypes": " | ".join(f"'{name}'" for name in _ARRAYS),
         "kinds": [
             {"name": d.name, "array": _ARRAYS[d.name], "code": d.dlpack_code, "bits": d.bits}
@@ -72,6 +93,10 @@ def render_javascript(
     )
     files = (environment.get_template(f"module.{kind}.jinja").render(values) for kind in ("js", "d.ts"))
     return JavaScriptFiles(*files)
+
+
+def _probed(member: Member) -> list[str]:
+    return [feature for feature in PROBED if feature in member.features]
 
 
 def _tensors(entries: Sequence[TensorEntry]) -> list[dict[str, object]]:

@@ -62,6 +62,8 @@ class ModuleFacts:
     reason: str = ""
     """Why the tier is not `run`."""
     embedded_bytes: int = 0
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Of the further members of a list of targets: file name by the target's name."""
 
 
 def build_manifest(folder: Path, facts: ModuleFacts, files: Sequence[str]) -> dict[str, object]:
@@ -94,6 +96,8 @@ def build_manifest(folder: Path, facts: ModuleFacts, files: Sequence[str]) -> di
         "verification": round_figures(dict(facts.verification)),
         "tools": dict(sorted(facts.tools.items())),
     }
+    if facts.libraries:
+        manifest["libraries"] = dict(sorted(facts.libraries.items()))
     if facts.reason:
         manifest["reason"] = facts.reason
     return manifest

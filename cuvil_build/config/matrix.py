@@ -18,6 +18,8 @@ class Variant:
     target_id: str
     """The name of the target's descriptor."""
     tags: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """Descriptors of the other members, where the target is a list."""
 
     @property
     def id(self) -> str:
@@ -34,11 +36,12 @@ def variants(project: Project) -> tuple[Variant, ...]:
                     cell = tags.setdefault((model, precision, target), set())
                     cell.update(build.tags, project.models[model].tags)
     return tuple(
-        Variant(model, precision, target, _target_id(project, target), tuple(sorted(words)))
+        Variant(model, precision, target, names[0], tuple(sorted(words)), names[1:])
         for (model, precision, target), words in sorted(tags.items())
+        for names in [_target_ids(project, target)]
     )
 
 
-def _target_id(project: Project, target: str) -> str:
+def _target_ids(project: Project, target: str) -> tuple[str, ...]:
     """A name that the project does not define is a descriptor's own."""
-    return project.targets[target].use[0] if target in project.targets else target
+    return project.targets[target].use if target in project.targets else (target,)

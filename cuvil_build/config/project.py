@@ -488,8 +488,6 @@ def unbuilt(
 def _unbuilt_value(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     if isinstance(value, Precision) and not value.is_plain:
         yield path, "a precision other than float32 is not built yet"
-    elif isinstance(value, TargetUse) and len(value.use) > 1:
-        yield (*path, "use"), "several targets in one library are not built yet"
     elif isinstance(value, Section):
         yield from unbuilt(value, path)
     elif isinstance(value, dict):

@@ -9,6 +9,7 @@ def _params(context: StepContext) -> dict[str, object]:
     use = context.project.targets.get(context.variant.target)
     return {
         "embed": use is not None and use.weights == "embed",
+        "members": context.members(),
         "model": context.variant.model,
         "target": context.target.model_dump(mode="json"),
     }

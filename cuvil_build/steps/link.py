@@ -7,7 +7,11 @@ from cuvil_build.toolchain.find import find_toolchain
 
 
 def _params(context: StepContext) -> dict[str, object]:
-    return {"toolchain": context.project.toolchain, "target": context.target.model_dump(mode="json")}
+    return {
+        "members": [member.name for member in context.also],
+        "toolchain": context.project.toolchain,
+        "target": context.target.model_dump(mode="json"),
+    }
 
 
 def _tools(context: StepContext) -> dict[str, str]:

@@ -108,6 +108,12 @@ class StepContext:
     target: Target
     unit: Unit | None = None
     """Set for steps of scope `unit` alone."""
+    also: tuple[Target, ...] = ()
+    """The other members, where the target is a list."""
+
+    def members(self) -> list[dict[str, object]]:
+        """The other members as params have them."""
+        return [{"target": t.name, "features": list(t.features)} for t in self.also]
 
 
 def no_params(_: StepContext) -> dict[str, object]:

@@ -61,7 +61,8 @@ const [loader, feeds, outputs, count] = process.argv.slice(2);
 const cases = readCases(feeds, Number(count));
 try {
   const { load } = await import(pathToFileURL(loader));
-  const module = await load();
+  const member = process.env.CUVIL_CPU;
+  const module = await load(member ? { target: member } : {});
   writeCases(outputs, cases.map((inputs) => module.run(inputs)));
   module.close();
 } catch (error) {

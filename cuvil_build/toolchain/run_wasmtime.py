@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import os
 import struct
 import sys
 from pathlib import Path
@@ -38,7 +39,9 @@ class WasmModule:
         self._prefix = self._manifest["model"]
         engine = wasmtime.Engine()
         self._store = wasmtime.Store(engine)
-        library = wasmtime.Module.from_file(engine, str(folder / self._manifest["library"]))
+        member = os.environ.get("CUVIL_CPU")
+        name = self._manifest["libraries"][member] if member else self._manifest["library"]
+        library = wasmtime.Module.from_file(engine, str(folder / name))
         self._exports = wasmtime.Instance(self._store, library, []).exports(self._store)
         self._memory = self._export("memory")
         named = self._manifest["weights"]

@@ -8,8 +8,14 @@ import shutil
 from cuvil_build import __version__
 from cuvil_build.bundle.manifest import ModuleFacts, build_manifest, write_manifest
 from cuvil_build.steps.step import Job
-from cuvil_build.steps.workers.module_folder import WEIGHTS, tensor_entries, write_javascript
+from cuvil_build.steps.workers.module_folder import (
+    WEIGHTS,
+    member_libraries,
+    tensor_entries,
+    write_javascript,
+)
 from cuvil_build.target.descriptor import Target
+from cuvil_build.target.members import library_name
 from cuvil_build.toolchain.find import find_toolchain
 
 
@@ -32,7 +38,7 @@ def run(job: Job) -> None:
         shutil.copyfile(path, folder / name)
     names = sorted(files)
     if target.runner == "wasm":
-        names += write_javascript(folder, facts)
+        names += write_javascript(folder, facts, target)
     toolchain = find_toolchain(str(job.params["toolchain"]))
     write_manifest(
         folder,
@@ -48,7 +54,8 @@ def run(job: Job) -> None:
                 triple=target.triple,
                 features=tuple(facts["features"]),
                 tier=report["tier"],
-                library=f"module{target.library_suffix}",
+                library=library_name(target),
+                libraries=member_libraries(facts, target),
                 weights=None if facts["embedded"] else WEIGHTS,
                 embedded_bytes=facts["weights_bytes"] if facts["embedded"] else 0,
                 inputs=tensor_entries(facts["inputs"]),

@@ -32,10 +32,12 @@ from cuvil_build.toolchain.runner import run_module
 Arrays = Mapping[str, np.ndarray]
 
 
-def check_kernels(job: Job, target: Target, tolerance: Tolerance, sample: Arrays) -> dict[str, Any]:
+def check_kernels(
+    job: Job, target: Target, tolerance: Tolerance, sample: Arrays, member: str = ""
+) -> dict[str, Any]:
     """How many regions were compared, and their errors; raises and names the kernel that is wrong.
 
-    Free dims have their sizes of `sample`.
+    Free dims have their sizes of `sample`; `member` is one of a list of targets.
     """
     facts = json.loads((job.inputs["sources"] / "checks.json").read_text())
     model = load_graph(job.inputs["graph"], job.blobs)
@@ -58,7 +60,7 @@ def check_kernels(job: Job, target: Target, tolerance: Tolerance, sample: Arrays
         lay_out_module(
             folder, facts, job.inputs["sources"], job.inputs["checks"], job.inputs["weights"], target
         )
-        (outputs,) = run_module(folder, target, [feeds])
+        (outputs,) = run_module(folder, target, [feeds], cpu=member)
     return _compared(regions, outputs, tolerance, facts)
 
 

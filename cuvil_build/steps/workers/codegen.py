@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from cuvil_build.steps.step import Job, Unit
 from cuvil_build.steps.workers.lowering import lowered_graph
 from cuvil_build.steps.workers.pick_schedules import read_picked
 from cuvil_build.target.descriptor import Target
+from cuvil_build.target.members import unit_name
 
 MIB = 1 << 20
 LARGEST_EMBEDDED = 16 * MIB
@@ -42,6 +43,7 @@ CHECKS = "checks"
 
 def run(job: Job) -> None:
     target = Target.model_validate(job.params["target"])
+    members: list[dict[str, Any]] = list(job.params["members"])  # type: ignore[call-overload]
     name = c_identifier(str(job.params["model"]))
     plan = from_json(_read(job.inputs["plan"]), lowered_graph(job))
     graph = plan.graph
@@ -61,13 +63,13 @@ def run(job: Job) -> None:
         whole = replace(whole, embedded=True)
         copy_to_embed(job.outputs["weights"], folder, str(job.params["model"]))
     rows = [
-        *_write(folder, "", whole, target),
-        *_write(folder, CHECKS, _with(checks, weights), target),
+        *_write(folder, "", whole, target, members),
+        *_write(folder, CHECKS, _with(checks, weights), target, members),
     ]
     _dump(folder / "units.json", [u.to_json() for u in _unique(rows)])
-    _dump(folder / "module.json", _facts(whole, graph))
+    _dump(folder / "module.json", _facts(whole, graph, members))
     parts = {"regions": regions.regions, "numbers": regions.numbers, "skipped": regions.skipped}
-    _dump(folder / "checks.json", {**_facts(_with(checks, weights), alone), **parts})
+    _dump(folder / "checks.json", {**_facts(_with(checks, weights), alone, members), **parts})
     used = Memory(weights.nbytes, plan.memory.reference_arena)
     _dump(job.outputs["schedules"], schedule_report(graph, emit.found, target, used))
     job.log(f"{len(module.plan.kernels)} kernels, {weights.nbytes} bytes of weights")
@@ -129,8 +131,10 @@ def _blob(block: WeightBlock) -> WeightBlob:
     )
 
 
-def _write(folder: Path, place: str, plan: ModulePlan, target: Target) -> list[Unit]:
-    """Sources of one module; kernels and runtime stand once for both."""
+def _write(
+    folder: Path, place: str, plan: ModulePlan, target: Target, members: Sequence[Mapping[str, Any]]
+) -> list[Unit]:
+    """Sources of one module; kernels and runtime stand once for both. Members compile all kernels again."""
     own = {f"{plan.name}.h", "cuvil_module.h", "module.c"}
     shared = {WEIGHTS_FILE: WEIGHTS_FILE}
     for path, text in emit_module(plan).items():
@@ -141,9 +145,13 @@ def _write(folder: Path, place: str, plan: ModulePlan, target: Target) -> list[U
     rows = []
     for unit in units(plan, libc=target.runner == "wasm"):
         member = target.baseline if unit["baseline"] and target.baseline != target.name else ""
-        unit_name = f"{place}_{unit['name']}" if unit["name"] == "module" and place else unit["name"]
+        name = f"{place}_{unit['name']}" if unit["name"] == "module" and place else unit["name"]
         headers = tuple(shared[h] for h in unit["headers"])
-        rows.append(Unit(unit_name, shared[unit["path"]], headers, tuple(unit["flags"]), member))
+        row = Unit(name, shared[unit["path"]], headers, tuple(unit["flags"]), member)
+        rows.append(row)
+        if not unit["baseline"]:
+            names = [str(other["target"]) for other in members]
+            rows += [replace(row, name=unit_name(name, other), target=other) for other in names]
     return rows
 
 
@@ -151,7 +159,7 @@ def _unique(rows: Sequence[Unit]) -> Iterable[Unit]:
     return sorted({u.name: u for u in rows}.values(), key=lambda u: u.name)
 
 
-def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
+def _facts(plan: ModulePlan, graph: LoweredGraph, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     bounds = {d.name: [d.spec.minimum, d.spec.maximum] for d in graph.dims.values()}
     bounds |= {symbol.name: _local_bounds(symbol) for symbol in plan.locals}
     tables = Tables(plan)
@@ -160,6 +168,7 @@ def _facts(plan: ModulePlan, graph: LoweredGraph) -> dict[str, Any]:
         "model": plan.name,
         "digest": plan.digest,
         "features": list(plan.features),
+        "members": list(members),
         "exports": exports(plan),
         "inputs": [_tensor(t, bounds) for t in plan.inputs],
         "outputs": [_tensor(t, bounds) for t in plan.outputs],

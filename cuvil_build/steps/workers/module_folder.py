@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cuvil_build import __version__
-from cuvil_build.bundle.javascript import render_javascript
+from cuvil_build.bundle.javascript import Member, render_javascript
 from cuvil_build.bundle.manifest import ABI, FORMAT, TensorEntry
 from cuvil_build.target.descriptor import Target
+from cuvil_build.target.members import library_name
 
 WEIGHTS = "weights.safetensors"
 
@@ -45,17 +46,23 @@ def lay_out_module(
         "target": target.name,
         "triple": target.triple,
         "features": facts["features"],
-        "library": f"module{target.library_suffix}",
+        "library": library_name(target),
+        "libraries": member_libraries(facts, target),
         "weights": None if facts["embedded"] else WEIGHTS,
         "inputs": facts["inputs"],
         "outputs": facts["outputs"],
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     if target.runner == "wasm":
-        write_javascript(folder, facts)
+        write_javascript(folder, facts, target)
 
 
-def write_javascript(folder: Path, facts: dict[str, Any]) -> list[str]:
+def member_libraries(facts: dict[str, Any], target: Target) -> dict[str, str]:
+    """File name by the name of each further member of a list of targets."""
+    return {row["target"]: library_name(target, row["target"]) for row in facts["members"]}
+
+
+def write_javascript(folder: Path, facts: dict[str, Any], target: Target) -> list[str]:
     """The ES module and its declarations; returns the file names."""
     model = facts["model"]
     files = render_javascript(
@@ -64,6 +71,11 @@ def write_javascript(folder: Path, facts: dict[str, Any]) -> list[str]:
         outputs=tensor_entries(facts["outputs"]),
         version=__version__,
         weights=None if facts["embedded"] else WEIGHTS,
+        target=target.name,
+        members=[
+            Member(row["target"], library_name(target, row["target"]), tuple(row["features"]))
+            for row in facts["members"]
+        ],
     )
     (folder / f"{model}.js").write_text(files.module)
     (folder / f"{model}.d.ts").write_text(files.declarations)

@@ -31,6 +31,7 @@ GOLDEN_BYTES = 4 << 20
 def run(job: Job) -> None:
     target = Target.model_validate(job.params["target"])
     facts = json.loads((job.inputs["sources"] / "module.json").read_text())
+    members = [row["target"] for row in facts["members"]]
     reference = json.loads(job.inputs["reference"].read_text())
     cases = read_golden(job.inputs["cases"])
     feeds = [case.inputs for case in cases]
@@ -41,6 +42,9 @@ def run(job: Job) -> None:
             folder, facts, job.inputs["sources"], job.inputs["module"], job.inputs["weights"], target
         )
         results = {r: _run(folder, target, feeds, r) for r in runners_of(target)}
+        for member in members:
+            runner = runners_of(target)[0]
+            results[f"{runner}, {member}"] = _run(folder, target, feeds, runner, member)
     executed = {r: outputs for r, outputs in results.items() if not isinstance(outputs, str)}
     report: dict[str, Any] = {
         "tier": "run" if executed else "built",
@@ -53,6 +57,8 @@ def run(job: Job) -> None:
     }
     if executed:
         report["kernels"] = check_kernels(job, target, tolerance, feeds[0])
+        for member in members:
+            report[f"kernels, {member}"] = check_kernels(job, target, tolerance, feeds[0], member)
         report["error"] = _compare(executed, cases, model_tolerance, facts)
         report |= _accuracy(job, next(iter(executed.values())))
     job.log(json.dumps(report, indent=1))
@@ -61,10 +67,10 @@ def run(job: Job) -> None:
 
 
 def _run(
-    folder: Path, target: Target, feeds: Sequence[Arrays], runner: str
+    folder: Path, target: Target, feeds: Sequence[Arrays], runner: str, member: str = ""
 ) -> list[dict[str, np.ndarray]] | str:
     """The outputs, or why it was not executed."""
-    return why_not_executed(target, runner) or run_module(folder, target, feeds, runner=runner)
+    return why_not_executed(target, runner) or run_module(folder, target, feeds, runner=runner, cpu=member)
 
 
 def _compare(
