@@ -1,8 +1,9 @@
 """Which convolutions are computed by Winograd's algorithm, with which tile, and in which pieces.
 
-F(2x2, 3x3) needs 4 multiplications for an output where 9 were needed, F(4x4, 3x3) needs 2.25. In return, tiles
-are transformed, and there are 16 or 36 weights for 9: where few tiles share many channels, streaming them costs
-more than the multiplications save. An estimate of cycles decides; results differ from direct ones in rounding.
+F(2x2, 3x3) needs 4 multiplications for an output where 9 were needed, F(4x4, 3x3) needs 2.25. In return,
+tiles are transformed, and there are 16 or 36 weights for 9: where few tiles share many channels, streaming
+them costs more than the multiplications save. An estimate of cycles decides; results differ from direct ones
+in rounding.
 
 What lies between the transforms and the products is several times as large as the operands. Where that is no
 more than a few second-level caches, there are three kernels, whose chunks threads share. Where it is more,
@@ -28,12 +29,22 @@ BETWEEN_BYTES = 2 * 1024 * 1024
 would spill to memory, less would stream the weights more often."""
 _CACHE_BYTES = 512 * 1024
 """A common second-level cache."""
+_FEW_TILES = 12
+"""Of a block: each element of the weights is used so often, that it may come from a third-level cache."""
+_ENOUGH_POINTS = 8
+"""For threads to share evenly."""
 _PER_CYCLE = 16.0
 """Multiply-adds of a common core."""
-_NEAR, _FAR = 12.0, 4.5
+_NEAR, _FAR = 12.0, 5.0
 """Bytes per cycle from a third-level cache, and from memory: weights that are larger than the cache is likely
 to keep from one inference to the next."""
 _KEPT_BYTES = 1024 * 1024
+_SHARED_BYTES = 8 * 1024 * 1024
+"""Weights that a third-level cache keeps from one block of tiles to the next."""
+_TRANSFORM = 0.6
+"""Cycles for an element of a transformed tile: its part of a transform, the product's loads and stores."""
+_WORTH_IT = 0.9
+"""More weights and more memory must save a tenth of the time."""
 _TYPICAL = 32
 """Assumed for a free spatial dim; a free batch counts as one image."""
 
@@ -77,13 +88,9 @@ def use_winograd(region: LoweredRegion) -> LoweredRegion:
 def choose_tile(found: Convolution) -> int:
     """Outputs per dim of a tile; 0: directly."""
     size = _size(found)
-    costs = {outputs: cycles(size, outputs) for outputs in TILES}
+    costs = {outputs: cycles(size, outputs, _blocks(found, outputs)) for outputs in TILES}
     best = min(TILES, key=lambda outputs: costs[outputs])
     return best if costs[best] < direct_cycles(size) * _WORTH_IT else 0
-
-
-_WORTH_IT = 0.9
-"""More weights and more memory must save a tenth of the time."""
 
 
 def direct_cycles(size: _Size) -> float:
@@ -91,18 +98,25 @@ def direct_cycles(size: _Size) -> float:
     return work / _PER_CYCLE + _streamed(size.channels * size.results * TAPS * TAPS * 4)
 
 
-def cycles(size: _Size, outputs: int) -> float:
-    """Of the products, the stream of weights, and the transforms."""
+def cycles(size: _Size, outputs: int, blocks: int) -> float:
+    """Of the products, the streams of weights, one for each block of tiles, and the transforms."""
     points = maps(outputs).points ** 2
     tiles = size.tiles(outputs)
     work = tiles * points * size.channels * size.results
     weights = points * size.channels * size.results * 4
+    again = weights / (_NEAR if weights <= _SHARED_BYTES else _FAR)
     transforms = tiles * points * (size.channels + size.results) * _TRANSFORM
-    return work / _PER_CYCLE + _streamed(weights) + transforms
+    return work / _PER_CYCLE + _streamed(weights) + (blocks - 1) * again + transforms
 
 
-_TRANSFORM = 0.3
-"""Cycles for an element of a transformed tile, product's stores and loads included."""
+def _blocks(found: Convolution, outputs: int) -> int:
+    """How often the weights are streamed, at typical sizes."""
+    cut, size = _cut(found, outputs), _size(found)
+    if cut is None:
+        return 1
+    if cut.axis == found.rows.axis.name:
+        return size.images * -(-size.height // (outputs * cut.steps))
+    return -(-size.images // cut.steps)
 
 
 def _streamed(nbytes: int) -> float:
@@ -129,20 +143,21 @@ def _cut(found: Convolution, outputs: int) -> Cut | None:
     """How a group's points are cut; None: three kernels."""
     size = _size(found)
     per_tile = maps(outputs).points ** 2 * (size.channels + size.results) * 4
-    whole = per_tile * size.tiles(outputs)
+    height, width = found.rows.axis.extent, found.columns.axis.extent
     is_static = all(a.extent.is_static for a in (*found.batch, found.rows.axis, found.columns.axis))
-    if is_static and whole <= BETWEEN_BYTES:
+    if is_static and per_tile * size.tiles(outputs) <= BETWEEN_BYTES:
         return None
-    wide = per_tile * -(-size.width // outputs)
-    rows = -(-size.height // outputs)
+    rows, wide = -(-size.height // outputs), -(-size.width // outputs)
     batch = [a for a in found.batch if a.extent != ONE]
-    images = BETWEEN_BYTES // (wide * rows)
-    if found.rows.axis.extent.is_static and found.columns.axis.extent.is_static and images and batch:
-        last = batch[-1].extent
-        return Cut(batch[-1].name, _even(last.value, images) if last.is_static else images)
-    most = max(1, BETWEEN_BYTES // wide)
-    height = found.rows.axis.extent
-    return Cut(found.rows.axis.name, _even(rows, most) if height.is_static else most)
+    images = BETWEEN_BYTES // (per_tile * rows * wide)
+    if height.is_static and width.is_static and images and batch:
+        count = batch[-1].extent
+        return Cut(batch[-1].name, _even(count.value, images) if count.is_static else images)
+    weights = maps(outputs).points ** 2 * size.channels * size.results * 4
+    least = -(-(_FEW_TILES if weights <= _KEPT_BYTES else 2 * _FEW_TILES) // wide)
+    fitting = min(_CACHE_BYTES // (per_tile * wide), rows * size.images // _ENOUGH_POINTS)
+    steps = max(1, least, fitting)
+    return Cut(found.rows.axis.name, _even(rows, steps) if height.is_static else steps)
 
 
 def _even(total: int, most: int) -> int:

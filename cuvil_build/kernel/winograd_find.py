@@ -1,4 +1,4 @@
-"""Finds a convolution that Winograd's algorithm can compute: 3x3, stride 1, no dilation, one group, float32."""
+"""Finds convolutions that Winograd's algorithm can compute: 3x3, stride 1, one group, float32."""
 
 from __future__ import annotations
 
@@ -198,5 +198,3 @@ def _integers(nest: Nest) -> Iterator[IntExpr]:
         for part in parts(stage.value):
             if isinstance(part, Within):
                 yield from (i for condition in part.conditions for i in condition)
-
-

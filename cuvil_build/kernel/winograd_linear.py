@@ -70,9 +70,9 @@ def _column_pairs(matrix: Sequence[Row]) -> tuple[tuple[int, int], ...]:
         for two in range(one + 1, len(matrix[0])):
             pairs = [(row[one], row[two]) for row in matrix]
             kinds = {a == b for a, b in pairs if a or b}
-            if all(abs(a) == abs(b) for a, b in pairs) and len(kinds) == 2:
-                if not {one, two} & {n for pair in found for n in pair}:
-                    found.append((one, two))
+            is_free = not {one, two} & {n for pair in found for n in pair}
+            if is_free and len(kinds) == 2 and all(abs(a) == abs(b) for a, b in pairs):
+                found.append((one, two))
     return tuple(found)
 
 

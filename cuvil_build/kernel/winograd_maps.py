@@ -1,7 +1,8 @@
 """The linear maps of Winograd's minimal filtering for 3-wide filters: exact, and applied to constant weights.
 
 F(m, 3) gives m outputs of a correlation from m + 2 products (S. Winograd, 1980; A. Lavin and S. Gray, "Fast
-Algorithms for Convolutional Neural Networks", 2015). It evaluates polynomials at m + 1 points and at infinity.
+Algorithms for Convolutional Neural Networks", 2015). It evaluates polynomials at m + 1 points and at
+infinity.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -44,7 +45,7 @@ class Maps:
         return self.outputs + TAPS - 1
 
 
-@lru_cache(maxsize=None)
+@cache
 def maps(outputs: int) -> Maps:
     points = _POINTS[outputs]
     weights = [prod(p - q for q in points if q != p) for p in points]
@@ -68,7 +69,7 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 def transformed_filters(weights: np.ndarray, outputs: int) -> np.ndarray:
     """[output channel][input channel][3][3] -> [point][input channel][output channel], rounded once.
 
-    Sums are written out, in double precision: a library's order of additions is not the same on every machine.
+    Sums are written out, in double precision: a library's order of additions differs between machines.
     """
     matrix = [[float(v) for v in row] for row in maps(outputs).filter]
     wide = np.ascontiguousarray(weights.transpose(2, 3, 1, 0)).astype(np.float64)

@@ -16,7 +16,7 @@ from fractions import Fraction
 from cuvil_build.cuir.dtypes import FLOAT32, INT64
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, minimum, product
 from cuvil_build.kernel.draft import rewrite
-from cuvil_build.kernel.expr import INNER, TEMP, Apply, Buffer, Const, Expr, IndexValue, Load, apply
+from cuvil_build.kernel.expr import INNER, Apply, Buffer, Const, Expr, IndexValue, Load, apply
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.nest import Axis, Nest, Stage
 from cuvil_build.kernel.view import within
@@ -85,7 +85,7 @@ class _Writer:
     # Axes ----------------------------------------------------------------------------------------
 
     def _outer_axes(self) -> tuple[Axis, ...]:
-        """Of the group: every batch axis that is not whole in a point, and the blocks of the one that is cut."""
+        """Of the group: batch axes that are not whole in a point, and the blocks of the axis that is cut."""
         if self._cut is None:
             return ()
         rows = self._found.rows.axis.name
@@ -150,10 +150,9 @@ class _Writer:
         batch = [self._most(a.name, a.extent) for a in self._batch()]
         height, width = self._most(rows, self._tiles[rows]), self._tiles[columns]
         points = self._points * self._points
+        shape: tuple[IntExpr, ...] = (points, *batch, height, width, channels)
         if self._is_flat:
-            shape = (points, product(batch) * height * width * channels + LINE_FLOATS)
-        else:
-            shape = (points, *batch, height, width, channels)
+            shape = (points, product(shape[1:]) + LINE_FLOATS)
         return Buffer(name, FLOAT32, shape, tuple(range(len(shape))), INNER)
 
     @property
@@ -286,9 +285,7 @@ class _Writer:
         axes = tuple(kept[a.name] for a in found.nest.axes if a.name in kept)
         epilogue = rewrite(found.store.value, lambda e: e.substitute(values), None, {})
         target = tuple(e.substitute(values) for e in found.store.index)
-        return self._transform(
-            axes, left, right, Load(self._m, index), found.store.target, target, epilogue
-        )
+        return self._transform(axes, left, right, Load(self._m, index), found.store.target, target, epilogue)
 
     def _pixels(self, rows: Axis) -> IntExpr:
         """Rows of the result at a point."""
@@ -300,9 +297,7 @@ class _Writer:
         return minimum(block, rows.extent - self._first[rows.name] * self._maps.outputs)
 
 
-def _entry(
-    matrix: Sequence[Sequence[Fraction]], row: IntExpr, column: IntExpr, width: int
-) -> Expr:
+def _entry(matrix: Sequence[Sequence[Fraction]], row: IntExpr, column: IntExpr, width: int) -> Expr:
     return number_at([value for line in matrix for value in line], row * width + column)
 
 

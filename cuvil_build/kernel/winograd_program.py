@@ -11,7 +11,7 @@ whole tile would go to the stack and back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, minimum, product
@@ -293,7 +293,10 @@ class _Builder:
     def _address(self, load: Load, row: int, column: int) -> IntExpr:
         """Of the first channel."""
         rows, columns = self._found.rows, self._found.columns
-        places = {rows.axis.name: self._at(rows.at(row), {}), columns.axis.name: self._at(columns.at(column), {})}
+        places = {
+            rows.axis.name: self._at(rows.at(row), {}),
+            columns.axis.name: self._at(columns.at(column), {}),
+        }
         return self._at(offset_of(load), places)
 
     def _loaded(self, load: Load, row: int, column: int, c: IntExpr, lanes: int) -> p.Value:
@@ -337,7 +340,7 @@ class _Builder:
         return value(expr)
 
 
-def _applied(body: _Body, group: Group, operands: dict[int, p.Value]) -> dict[int, p.Value]:
+def _applied(body: _Body, group: Group, operands: Mapping[int, p.Value]) -> dict[int, p.Value]:
     """The results of a group, by number."""
     steps: list[p.Value] = []
 

@@ -1,6 +1,6 @@
 """Finds a two-dimensional linear transform in a nest: the first and the last step of a convolution by tiles.
 
-    y[..., f(row), g(column), ...] = epilogue of the sum over i, j of L[row % p, i] * R[column % q, j] * x[...]
+    y[..., row, column] = epilogue of the sum over i, j of L[row % p, i] * R[column % q, j] * x[..., i, j]
 
 `L` and `R` are numbers that the nest's expressions have. Tiles of p x q results share the operand's elements.
 """
@@ -83,7 +83,9 @@ def find_transform(nest: Nest) -> Transform | None:
     total, store = nest.stages
     if total.kind != "sum" or total.target.shape or len(total.axes) != 2:
         return None
-    if store.kind != "store" or store.axes or any(isinstance(p, (Within, IndexValue)) for p in parts(store.value)):
+    if store.kind != "store" or store.axes:
+        return None
+    if any(isinstance(p, (Within, IndexValue)) for p in parts(store.value)):
         return None
     product = total.value
     if not isinstance(product, Apply) or product.function != "mul" or not product.dtype.is_float:
@@ -130,7 +132,9 @@ def _side(nest: Nest, expr: Expr, tap: Axis, conditions: Sequence[Condition], ti
     period = _period(expr, axis)
     if period is None or period > _LARGEST:
         return None
-    rows = [[_number(expr, {axis.name: r, tap.name: i}) for i in range(tap.extent.value)] for r in range(period)]
+    rows = [
+        [_number(expr, {axis.name: r, tap.name: i}) for i in range(tap.extent.value)] for r in range(period)
+    ]
     if any(value is None for row in rows for value in row):
         return None
     matrix = tuple(tuple(value for value in row if value is not None) for row in rows)

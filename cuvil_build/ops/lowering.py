@@ -16,6 +16,7 @@ from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.sliding import slide_nests
 from cuvil_build.kernel.stored import loaded, memory_of, narrowed
 from cuvil_build.kernel.view import View, of_buffer, of_constant, of_contents, window
+from cuvil_build.kernel.winograd import use_winograd
 from cuvil_build.ops.catalog import find
 from cuvil_build.ops.operator import Known, Operator
 
@@ -56,9 +57,11 @@ def lower_region(
     outputs: Sequence[tuple[str, Buffer]],
     bounds: Mapping[str, Bounds] | None = None,
     windows: Windows = Windows(),
+    winograd: bool = False,
 ) -> LoweredRegion:
     """`known` has every value of the region; values that are neither inputs nor made by a node must be
-    small constants. Outputs are written in the physical order of their buffers."""
+    small constants. Outputs are written in the physical order of their buffers. `winograd`: convolutions may
+    be computed by Winograd's algorithm, which rounds otherwise."""
     build = NestBuilder(bounds=bounds, orders=_orders([b for _, b in (*outputs, *inputs)]))
     views = {name: _input_view(known[name], buffer) for name, buffer in inputs}
     for name, (whole, at) in windows.reads.items():
@@ -86,7 +89,7 @@ def lower_region(
         tuple(build.nests),
         tuple(array for _, array in build.constants),
     )
-    return group_nests(slide_nests(region))
+    return group_nests(slide_nests(use_winograd(region) if winograd else region))
 
 
 def lower_index_check(

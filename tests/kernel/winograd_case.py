@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -64,14 +65,14 @@ class Case:
         names = ["x", "w"] + ["b"] * ("bias" in self.epilogue) + ["r"] * ("residual" in self.epilogue)
         inputs = [(n, self._buffer(n, known[n])) for n in names]
         operands = ("x", "w", "b") if "bias" in self.epilogue else ("x", "w")
-        values, nodes = "x", [("Conv", operands, {"pads": list(self.pads)})]
-        rest: list[tuple[str, tuple[str, ...], dict[str, object]]] = []
-        for name in self.epilogue:
-            if name == "residual":
-                rest.append(("Add", ("", "r"), {}))
-            elif name != "bias":
-                rest.append((name, ("",), {}))
-        whole = [*nodes, *rest]
+        whole: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+            ("Conv", operands, {"pads": list(self.pads)}),
+            *(
+                ("Add", ("", "r"), {}) if n == "residual" else (n, ("",), {})
+                for n in self.epilogue
+                if n != "bias"
+            ),
+        ]
         made: list[RegionNode] = []
         values = ""
         for number, (op, inputs_of, attributes) in enumerate(whole):
@@ -152,7 +153,8 @@ class Compiled:
         for kernel in self.kernels:
             if "w" in kernel.packings:
                 memory["w"] = _blocked(pack(arrays["w"], kernel.packings["w"]))
-            _run(kernel, library, [memory["r" if b.name == "y0" and in_place else b.name] for b in kernel.buffers], sizes)
+            names = ["r" if b.name == "y0" and in_place else b.name for b in kernel.buffers]
+            _run(kernel, library, [memory[n] for n in names], sizes)
         assert all((memory[n] == kept[n]).all() for n in "xb")
         for block in memory.values():
             assert (block[:GUARD] == 0xA5).all() and (block[-GUARD:] == 0xA5).all(), "written around a buffer"
