@@ -10,13 +10,14 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from cuvil_build.cuir.dtypes import DTYPES
+from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import CuvilError, Loc, ManyErrors
 
 Array: TypeAlias = NDArray[Any]
@@ -28,6 +29,21 @@ MAX_FILE_BYTES = 1 << 30
 MAX_HEADER_BYTES = 10_000
 DEFAULT_TYPICAL = 3
 """Odd and small: tails of vectors and tiles are exercised."""
+
+
+class Guard(Protocol):
+    """What `cuir.guards.Guard` is; whoever runs a module needs no graphs, and does not wait for them."""
+
+    @property
+    def left(self) -> IntExpr: ...
+
+    @property
+    def relation(self) -> str: ...
+
+    @property
+    def right(self) -> IntExpr: ...
+
+    def holds(self, sizes: Mapping[str, int]) -> bool: ...
 
 
 class InvalidSamples(CuvilError):
@@ -217,15 +233,18 @@ def random_samples(
     cases: int = 2,
     *,
     ranges: Mapping[str, tuple[int, int]] | None = None,
+    guards: Sequence[Guard] = (),
 ) -> list[Case]:
     """Seeded cases: the first with every free dim at its minimum, the others at typical sizes.
 
-    `seed` is the model's name. `ranges` gives [low, high) for integer inputs whose values are limited.
+    `seed` is the model's name. `ranges` gives [low, high) for integer inputs whose values are limited. Where
+    sizes would break `guards`, they are changed to the nearest that do not.
     """
     made = []
     for case in range(cases):
         symbols = sorted({dim for _, _, shape in inputs for dim in shape if isinstance(dim, str)})
-        sizes = {s: _size(dims.get(s, DimRange()), case) for s in symbols}
+        limits = {s: dims.get(s, DimRange()) for s in symbols}
+        sizes = fitting_sizes({s: _size(limits[s], case) for s in symbols}, limits, guards)
         _check_size(inputs, sizes)
         made.append(
             {
@@ -239,6 +258,48 @@ def random_samples(
             }
         )
     return made
+
+
+FARTHEST = 1024
+"""Sizes that are tried for one dim, each way."""
+
+
+def fitting_sizes(
+    wanted: Mapping[str, int], limits: Mapping[str, DimRange], guards: Sequence[Guard]
+) -> dict[str, int]:
+    """Sizes near the wanted ones that keep the guards over them, as far as one dim after the other goes:
+    `total == past + seq`, a height that must be a multiple of 32, a batch of 1."""
+    sizes = dict(wanted)
+    asked = [g for g in guards if g.left.symbols() | g.right.symbols() <= sizes.keys()]
+    for _ in sizes:
+        broken = [g for g in asked if not g.holds(sizes)]
+        if not broken:
+            break
+        for name in sorted(sizes, key=lambda s: (not any(_is_side(s, g) for g in broken), s)):
+            own = [g for g in asked if name in g.left.symbols() | g.right.symbols()]
+            sizes[name] = _fitting_size(name, sizes, limits[name], own)
+    return sizes
+
+
+def _is_side(name: str, guard: Guard) -> bool:
+    """Whether the guard says what the dim is: such a dim is changed first."""
+    return guard.relation == "==" and IntExpr.of(name) in (guard.left, guard.right)
+
+
+def _fitting_size(name: str, sizes: Mapping[str, int], limit: DimRange, guards: Sequence[Guard]) -> int:
+    """The nearest size, larger ones first, with which the fewest guards are broken."""
+
+    def count(size: int) -> int:
+        return sum(not g.holds({**sizes, name: size}) for g in guards)
+
+    now = sizes[name]
+    best, fewest = now, count(now)
+    for size in (*range(now + 1, now + FARTHEST), *range(now - 1, max(0, now - FARTHEST) - 1, -1)):
+        if not fewest:
+            break
+        if limit.holds(size) and (found := count(size)) < fewest:
+            best, fewest = size, found
+    return best
 
 
 def _check_size(inputs: Sequence[InputSpec], sizes: Mapping[str, int]) -> None:

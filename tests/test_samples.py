@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cuvil_build.cuir.guards import Guard
+from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import CuvilError, ManyErrors
 from cuvil_build.samples import (
     DimRange,
     InputSpec,
     InvalidSamples,
+    fitting_sizes,
     load_samples,
     numpy_dtype,
     random_samples,
@@ -180,3 +183,49 @@ def test_dim_range_respects_multiples() -> None:
 
 def test_dtypes_that_numpy_lacks_have_one() -> None:
     assert numpy_dtype("bfloat16").name == "bfloat16" and numpy_dtype("bool") == np.bool_
+
+
+def guard(left: str, relation: str, right: str) -> Guard:
+    return Guard(IntExpr.parse(left), relation, IntExpr.parse(right), "")
+
+
+FREE = DimRange()
+
+
+@pytest.mark.parametrize(
+    ("guards", "limits", "wanted", "found"),
+    [
+        # what a sum is, and not its parts
+        ([("past + seq", "==", "total")], {}, (3, 3, 3), (3, 3, 6)),
+        # a sum that may not be as large
+        ([("past + seq", "==", "total")], {"total": DimRange(1, 4)}, (3, 3, 4), (1, 3, 4)),
+        ([("past * seq", "==", "seq")], {}, (3, 3, 3), (1, 3, 3)),
+        ([("32*((past + 31) // 32)", "==", "past")], {}, (3, 3, 3), (32, 3, 3)),
+        ([("64", "<=", "past"), ("past", "!=", "64")], {}, (3, 3, 3), (65, 3, 3)),
+        ([("seq", "==", "total")], {"total": DimRange(5, 5)}, (3, 3, 5), (3, 5, 5)),
+        # what another one has to keep, what no size keeps, and what nobody asks for
+        ([("past", "==", "elsewhere")], {}, (3, 3, 3), (3, 3, 3)),
+        ([("2*past", "==", "2*seq + 1")], {}, (3, 3, 3), (3, 3, 3)),
+        ([], {}, (3, 3, 3), (3, 3, 3)),
+    ],
+)
+def test_sizes_keep_guards(
+    guards: list[tuple[str, str, str]],
+    limits: dict[str, DimRange],
+    wanted: tuple[int, ...],
+    found: tuple[int, ...],
+) -> None:
+    names = ("past", "seq", "total")
+    ranges = {name: limits.get(name, FREE) for name in names}
+    sizes = fitting_sizes(dict(zip(names, wanted)), ranges, [guard(*g) for g in guards])
+    assert tuple(sizes[name] for name in names) == found
+
+
+def test_random_cases_keep_guards() -> None:
+    inputs: list[InputSpec] = [
+        ("x", "float32", ("seq", 2)),
+        ("cache", "float32", ("past",)),
+        ("m", "bool", ("all",)),
+    ]
+    for case in random_samples(inputs, {}, "m", guards=[guard("past + seq", "==", "all")]):
+        assert len(case["m"]) == len(case["x"]) + len(case["cache"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -12,6 +13,7 @@ from cuvil_build.cuir.int_expr import IntExpr
 
 GUARDS_KEY = "cuvil.guards"
 RELATIONS = ("==", "!=", "<=")
+_HOLDS = {"==": operator.eq, "!=": operator.ne, "<=": operator.le}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,11 @@ class Guard:
     right: IntExpr
     message: str
     """What the relation is about, for the person whose input breaks it."""
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """At sizes of all symbols that it has."""
+        left, right = self.left.evaluate(sizes), self.right.evaluate(sizes)
+        return bool(_HOLDS[self.relation](left, right))
 
     def __str__(self) -> str:
         return f"{self.left} {self.relation} {self.right} ({self.message})"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from cuvil_build.cuir.dims import read_dims
+from cuvil_build.cuir.guards import Guard
 from cuvil_build.cuir.index_ranges import index_ranges
+from cuvil_build.ops.infer import infer_model
 from cuvil_build.samples import Case, DimRange, InputSpec, load_samples, random_samples
 from cuvil_build.steps.step import Job
 
@@ -21,7 +23,15 @@ def sample_cases(job: Job, model: ir.Model) -> list[Case]:
     if files:
         return load_samples(files, inputs, dims)
     job.log("no sample files: seeded random inputs")
-    return random_samples(inputs, dims, str(job.params["model"]), ranges=index_ranges(model))
+    guards = input_guards(model) if dims else ()
+    return random_samples(inputs, dims, str(job.params["model"]), ranges=index_ranges(model), guards=guards)
+
+
+def input_guards(model: ir.Model) -> tuple[Guard, ...]:
+    """What the main graph asks of sizes, sorted."""
+    found = infer_model(model, annotate=False).guards
+    guards = {guard for node, rows in found.items() if node.graph is model.graph for guard in rows}
+    return tuple(sorted(guards, key=str))
 
 
 def _spec(value: ir.Value) -> InputSpec:
