@@ -59,6 +59,7 @@ class _Options(ctypes.Structure):
         ("reserved", ctypes.c_int32),
         ("allocate", ctypes.c_void_p),
         ("user", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
     ]
 
 

@@ -31,8 +31,10 @@ __all__ = [
 ]
 
 RUNTIME_FOLDER = Path(__file__).parent.parent / "runtime"
-RUNTIME_UNITS = ("context.c", "cpu.c", "run.c", "text.c", "threads.c")
-RUNTIME_HEADERS = ("cuvil_rt.h", "dlpack.h", "system.h")
+RUNTIME_UNITS = ("context.c", "cpu.c", "profile.c", "run.c", "text.c", "threads.c")
+RUNTIME_HEADERS = ("cuvil_rt.h", "dlpack.h", "host.h", "system.h", "ticks.h")
+PUBLIC_HEADERS = ("dlpack.h", "host.h")
+"""What the header of a module has in itself."""
 LIBC_UNIT = "libc_min.c"
 DRIVER_UNIT = "driver_linux.c"
 EMBEDDED_UNIT = "embedded.c"
@@ -66,9 +68,9 @@ def emit_module(plan: ModulePlan) -> dict[str, str]:
         raise InvalidModel(f"'{plan.name}' is a name of Cuvil's own", hint="give the model another name")
     tables = Tables(plan)
     source = source_text(plan, tables)
-    dlpack = (RUNTIME_FOLDER / "dlpack.h").read_text(encoding="utf-8")
+    public = [(RUNTIME_FOLDER / name).read_text(encoding="utf-8") for name in PUBLIC_HEADERS]
     files = {
-        f"{plan.name}.h": header_text(plan, tables, dlpack),
+        f"{plan.name}.h": header_text(plan, tables, public),
         "cuvil_module.h": render(
             "cuvil_module.h.jinja",
             model=plan.name,

@@ -56,6 +56,13 @@ def entries(plan: ModulePlan) -> list[dict[str, object]]:
             "return CUVIL_RT(error)((const cuvil_ctx *)ctx);",
         ),
         ("close", f"void {m}_close({m}_ctx *ctx)", f"CUVIL_RT(close)({ctx});"),
+        ("pool_open", f"int {m}_pool_open(cuvil_pool **pool)", "return CUVIL_RT(pool_open)(pool);"),
+        ("pool_close", f"void {m}_pool_close(cuvil_pool *pool)", "CUVIL_RT(pool_close)(pool);"),
+        (
+            "profile",
+            f"int {m}_profile({m}_ctx *ctx, cuvil_profile *profile)",
+            f"return CUVIL_RT(profile)({ctx}, profile);",
+        ),
         ("abi", f"uint32_t {m}_abi(void)", f"return {ABI};"),
     ]
     entries: list[dict[str, object]] = [

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cuvil_build.codegen.c_names import c_comment, c_string
 from cuvil_build.codegen.frames import render
 from cuvil_build.codegen.module_entries import ABI, infer_signature, is_all_static
-from cuvil_build.codegen.module_tables import CONTEXT_BYTES, JOB_BYTES, Tables, launches_of, nbytes_of
+from cuvil_build.codegen.module_tables import (
+    CONTEXT_BYTES,
+    JOB_BYTES,
+    Tables,
+    calls_of,
+    launches_of,
+    nbytes_of,
+)
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.codegen.stack_bound import stack_bytes
 
@@ -16,8 +25,8 @@ _DATA_DECIDES = (
 _NO_BOUND = "A dim has no bound: what memory is needed is known only when a run starts."
 
 
-def header_text(plan: ModulePlan, tables: Tables, dlpack: str) -> str:
-    """`dlpack` is the text of the header that it takes in."""
+def header_text(plan: ModulePlan, tables: Tables, public: Sequence[str]) -> str:
+    """`public` are the texts of the headers that it takes in."""
     upper = plan.name.upper()
     sizes = _size_rows(plan, tables)
     known = len(sizes) == 3
@@ -30,12 +39,13 @@ def header_text(plan: ModulePlan, tables: Tables, dlpack: str) -> str:
         digest=plan.digest,
         target=plan.target,
         abi=ABI,
-        dlpack=dlpack.strip(),
+        public=[text.strip() for text in public],
         memory_comment=_MEMORY if known else _DATA_DECIDES if plan.heaps else _NO_BOUND,
         weights_bytes=plan.weights_nbytes,
         embedded=plan.embedded,
         sizes=sizes,
         stack_bytes=stack_bytes(plan),
+        calls=sum(1 for _ in calls_of(plan.body)),
         inputs=[_header_tensor(t) for t in plan.inputs],
         outputs=[_header_tensor(t) for t in plan.outputs],
         infer=infer_signature(plan) if is_all_static(plan) else "",

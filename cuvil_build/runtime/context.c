@@ -36,7 +36,7 @@ static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *
   void *arguments = take(base, &used, model->max_job_buffers * sizeof(void *));
   void *jobs = take(base, &used, model->max_jobs * sizeof(cuvil_job));
   void *heaps = take(base, &used, model->heap_count * sizeof(cuvil_heap));
-  void *pool = take(base, &used, CUVIL_RT(pool_bytes)(threads));
+  void *workers = take(base, &used, CUVIL_RT(workers_bytes)(threads));
   if (!base) return used;
   memset(ctx, 0, sizeof *ctx);
   ctx->model = model;
@@ -49,7 +49,7 @@ static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *
   ctx->jobs = jobs;
   ctx->heaps = heaps;
   if (model->heap_count) memset(heaps, 0, model->heap_count * sizeof(cuvil_heap));
-  ctx->pool = pool; /* only a place until start_threads */
+  ctx->workers = workers; /* only a place until find_threads */
   return used;
 }
 
@@ -77,6 +77,11 @@ static int check_options(cuvil_ctx *ctx, const cuvil_options *options) {
   if (options->threads < 0 || options->threads > CUVIL_MAX_THREADS)
     return CUVIL_RT(fail)(ctx, CUVIL_BAD_CALL, "threads is %d, allowed 0..%d", (int64_t)options->threads,
                           (int64_t)CUVIL_MAX_THREADS);
+  if (options->pool && options->pool->size < sizeof(cuvil_pool))
+    return CUVIL_RT(fail)(ctx, CUVIL_BAD_CALL, "the pool's size is %d, expected %d", (int64_t)options->pool->size,
+                          (int64_t)sizeof(cuvil_pool));
+  if (options->pool && !options->pool->parallel_for)
+    return CUVIL_RT(fail)(ctx, CUVIL_BAD_CALL, "the pool's parallel_for is NULL");
   return CUVIL_OK;
 }
 
@@ -101,16 +106,25 @@ static int check_weights(cuvil_ctx *ctx, const char *what, size_t bytes) {
   return CUVIL_OK;
 }
 
-static void start_threads(cuvil_ctx *ctx, int32_t threads) {
-  void *place = ctx->pool;
-  ctx->pool = NULL;
-  if (threads > 1) ctx->pool = CUVIL_RT(pool_start)(place, threads);
+static void find_threads(cuvil_ctx *ctx, const cuvil_options *options) {
+  int32_t threads = usable_threads(options->threads);
+  void *place = ctx->workers;
+  ctx->workers = NULL;
+  if (threads == 1) return;
+  ctx->pool = options->pool;
+  if (!ctx->pool) {
+    ctx->workers = CUVIL_RT(workers_make)(place, threads);
+    ctx->pool = CUVIL_RT(workers_pool)(ctx->workers);
+  }
   ctx->threads = ctx->pool ? threads : 1;
 }
 
-static int finish(cuvil_ctx *ctx, int status) {
+static int finish(cuvil_ctx *ctx, const cuvil_options *options, int status) {
   ctx->broken = status;
-  if (status) ctx->pool = NULL;
+  if (status)
+    ctx->workers = NULL;
+  else
+    find_threads(ctx, options);
   return status;
 }
 
@@ -141,8 +155,7 @@ int CUVIL_RT(open_memory)(const cuvil_model *model, cuvil_ctx **out, const void 
     status = CUVIL_RT(fail)(ctx, CUVIL_BAD_WEIGHTS, "weights is NULL; the module needs %d bytes of weights",
                             (int64_t)model->weights_bytes);
   if (!status && model->weights_bytes) status = check_weights(ctx, "weights in memory", weights_bytes);
-  if (!status) start_threads(ctx, threads);
-  return finish(ctx, status);
+  return finish(ctx, &own, status);
 }
 
 #if CUVIL_SYSTEM
@@ -206,8 +219,7 @@ int CUVIL_RT(open)(const cuvil_model *model, cuvil_ctx **out, const char *path, 
   int status = check_options(ctx, &own);
   if (!status) status = check_cpu(ctx);
   if (!status && model->weights_bytes) status = map_weights(ctx, path);
-  if (!status) start_threads(ctx, threads);
-  return finish(ctx, status);
+  return finish(ctx, &own, status);
 }
 
 static void unmap(void *memory, size_t bytes) { munmap(memory, bytes); }
@@ -318,7 +330,7 @@ const char *CUVIL_RT(error)(const cuvil_ctx *ctx) { return ctx ? ctx->error : NO
 
 void CUVIL_RT(close)(cuvil_ctx *ctx) {
   if (!ctx) return;
-  if (ctx->pool) CUVIL_RT(pool_stop)(ctx->pool);
+  if (ctx->workers) CUVIL_RT(workers_stop)(ctx->workers);
   release_work(ctx);
   release_heap(ctx, &ctx->scratch_heap);
   for (uint32_t i = 0; i < ctx->model->heap_count; i++) release_heap(ctx, &ctx->heaps[i]);

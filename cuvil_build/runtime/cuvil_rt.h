@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include "dlpack.h"
+#include "host.h"
+#include "ticks.h"
 
 /* Runtime symbols carry the runtime's digest, so that models built by different versions link into
    one program. */
@@ -159,9 +161,10 @@ typedef struct {
   int32_t reserved;
   cuvil_allocate *allocate;
   void *user;
+  const cuvil_pool *pool;
 } cuvil_options;
 
-typedef struct cuvil_pool cuvil_pool;
+typedef struct cuvil_workers cuvil_workers;
 
 /* Memory that grows when a run needs more, and stays for the next run. */
 typedef struct {
@@ -192,7 +195,9 @@ struct cuvil_ctx {
   size_t scratch_stride;
   cuvil_heap scratch_heap; /* for calls whose dims only the run knows */
   cuvil_heap *heaps;
-  cuvil_pool *pool; /* NULL: the caller's thread does everything */
+  const cuvil_pool *pool; /* NULL: the caller's thread does everything */
+  cuvil_workers *workers; /* those of this context alone, or NULL */
+  cuvil_profile *profile; /* NULL: nothing is timed */
   void **pointers;  /* of every buffer, set by each run */
   cuvil_job *jobs;  /* the running calls */
   void **arguments; /* of the running calls */
@@ -200,6 +205,10 @@ struct cuvil_ctx {
   int64_t *dims;    /* of the running calls */
   int64_t *shapes;  /* lent where the caller gives no shape array */
   char error[CUVIL_ERROR_BYTES];
+  /* Of the running calls; `next` alone changes while they run, and has a cache line of its own. */
+  uint32_t first_call; /* where anything is timed */
+  int64_t grabs;
+  _Alignas(CUVIL_ALIGN) int64_t next;
 };
 
 static inline int64_t CUVIL_RT(at)(const cuvil_ctx *ctx, cuvil_number number) {
@@ -271,6 +280,7 @@ CUVIL_HIDDEN int CUVIL_RT(grow)(cuvil_ctx *ctx, cuvil_heap *heap, int64_t bytes,
 
 /* run.c */
 CUVIL_HIDDEN int CUVIL_RT(run)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out);
+CUVIL_HIDDEN int CUVIL_RT(run_once)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out);
 CUVIL_HIDDEN int CUVIL_RT(output_shapes)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out);
 CUVIL_HIDDEN size_t CUVIL_RT(output_bytes)(const cuvil_ctx *ctx, int index);
 CUVIL_HIDDEN void CUVIL_RT(calls)(cuvil_ctx *ctx, uint32_t first, uint32_t count);
@@ -283,10 +293,21 @@ CUVIL_HIDDEN int CUVIL_RT(scratch)(cuvil_ctx *ctx, int64_t bytes);
 CUVIL_HIDDEN void CUVIL_RT(copy)(void *target, const void *source, int64_t bytes);
 
 /* threads.c */
-CUVIL_HIDDEN size_t CUVIL_RT(pool_bytes)(int32_t threads);
-CUVIL_HIDDEN cuvil_pool *CUVIL_RT(pool_start)(void *memory, int32_t threads);
-CUVIL_HIDDEN void CUVIL_RT(pool_stop)(cuvil_pool *pool);
+CUVIL_HIDDEN size_t CUVIL_RT(workers_bytes)(int32_t threads);
+CUVIL_HIDDEN cuvil_workers *CUVIL_RT(workers_make)(void *memory, int32_t threads);
+CUVIL_HIDDEN const cuvil_pool *CUVIL_RT(workers_pool)(cuvil_workers *workers);
+CUVIL_HIDDEN void CUVIL_RT(workers_stop)(cuvil_workers *workers);
 CUVIL_HIDDEN void CUVIL_RT(parallel)(cuvil_ctx *ctx, uint32_t count); /* the first of ctx->jobs */
+CUVIL_HIDDEN int CUVIL_RT(pool_open)(cuvil_pool **pool);
+CUVIL_HIDDEN void CUVIL_RT(pool_close)(cuvil_pool *pool);
+
+/* profile.c */
+CUVIL_HIDDEN int CUVIL_RT(profile)(cuvil_ctx *ctx, cuvil_profile *profile);
+CUVIL_HIDDEN int64_t CUVIL_RT(ticks)(const cuvil_ctx *ctx);
+CUVIL_HIDDEN int CUVIL_RT(timed_run)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out);
+CUVIL_HIDDEN void CUVIL_RT(timed_launch)(cuvil_ctx *ctx, uint32_t first, uint32_t count);
+CUVIL_HIDDEN void CUVIL_RT(timed_kernel)(cuvil_ctx *ctx, const cuvil_job *job, int64_t begin, int64_t end,
+                                         void *scratch);
 
 /* cpu.c */
 CUVIL_HIDDEN int CUVIL_RT(cpu_has)(const char *feature);

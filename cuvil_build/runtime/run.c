@@ -216,7 +216,7 @@ void CUVIL_RT(calls)(cuvil_ctx *ctx, uint32_t first, uint32_t count) {
   while (call < end) {
     void **arguments = ctx->arguments;
     int64_t *dims = ctx->dims;
-    uint32_t jobs = 0;
+    uint32_t jobs = 0, launched = (uint32_t)(call - ctx->model->calls);
     int joined;
     do {
       set_job(ctx, call, &ctx->jobs[jobs++], arguments, dims);
@@ -225,7 +225,10 @@ void CUVIL_RT(calls)(cuvil_ctx *ctx, uint32_t first, uint32_t count) {
       joined = call->flags & CUVIL_CALL_JOINED;
       call++;
     } while (joined);
-    CUVIL_RT(parallel)(ctx, jobs);
+    if (ctx->profile)
+      CUVIL_RT(timed_launch)(ctx, launched, jobs);
+    else
+      CUVIL_RT(parallel)(ctx, jobs);
   }
 }
 
@@ -307,6 +310,10 @@ int CUVIL_RT(output_shapes)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out) {
 }
 
 int CUVIL_RT(run)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out) {
+  return ctx && ctx->profile ? CUVIL_RT(timed_run)(ctx, in, out) : CUVIL_RT(run_once)(ctx, in, out);
+}
+
+int CUVIL_RT(run_once)(cuvil_ctx *ctx, const DLTensor *in, DLTensor *out) {
   int status = check_call(ctx, out);
   if (status) return status;
   const cuvil_model *model = ctx->model;

@@ -32,15 +32,16 @@ enum {
   CUVIL_MAP_NORESERVE = 0x4000,
   CUVIL_O_RDONLY_CLOEXEC = 02000000,
   CUVIL_SEEK_END = 2,
+  CUVIL_CLOCK_MONOTONIC = 1,
   CUVIL_MADV_HUGEPAGE = 14,
   CUVIL_FUTEX_WAIT_PRIVATE = 128,
   CUVIL_FUTEX_WAKE_PRIVATE = 129
 };
 
 #if defined(__x86_64__)
-enum { CUVIL_SYS_LSEEK = 8, CUVIL_SYS_MADVISE = 28, CUVIL_SYS_FUTEX = 202 };
+enum { CUVIL_SYS_LSEEK = 8, CUVIL_SYS_MADVISE = 28, CUVIL_SYS_FUTEX = 202, CUVIL_SYS_CLOCK_GETTIME = 228 };
 #elif defined(__aarch64__) || (defined(__riscv) && __riscv_xlen == 64)
-enum { CUVIL_SYS_LSEEK = 62, CUVIL_SYS_MADVISE = 233, CUVIL_SYS_FUTEX = 98 };
+enum { CUVIL_SYS_LSEEK = 62, CUVIL_SYS_MADVISE = 233, CUVIL_SYS_FUTEX = 98, CUVIL_SYS_CLOCK_GETTIME = 113 };
 #else
 #error "system call numbers of this machine are not known"
 #endif

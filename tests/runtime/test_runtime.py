@@ -265,21 +265,6 @@ def test_a_launch_of_too_many_calls_is_a_mistake_of_ours() -> None:
         emit_module(replace(plan, body=(Launch(calls),)))
 
 
-def test_one_thread_starts_none(tmp_path: Path) -> None:
-    module = Api(build(plans.wide_plan(64, 64), tmp_path))
-
-    def count() -> int:
-        return len(list(Path("/proc/self/task").iterdir()))
-
-    before = count()
-    contexts = [module.opened(), module.opened(threads=1)]
-    assert count() == before
-    contexts.append(module.opened(threads=3))
-    assert count() == before + 2
-    for context in contexts:
-        module.close(context)
-
-
 def test_contexts_are_independent(moving: Api) -> None:
     first, second = moving.opened(), moving.opened()
     y, _ = moving.ran(first, [dl(X), dl(K)])
