@@ -298,6 +298,11 @@ class Precision(Section):
     )
     keep: dict[AnyType, TextList] = not_yet("Node patterns that keep a dtype.", default={})
     accept: Accept | None = not_yet("The gate on accuracy.")
+    numerics: Literal["fast", "strict"] = Field(
+        default="fast",
+        description="strict: sums are of the products that operators define; fast: convolutions may compute "
+        "tiles of results from fewer products (Winograd), which rounds otherwise.",
+    )
 
     @property
     def is_plain(self) -> bool:

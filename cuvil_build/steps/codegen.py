@@ -11,6 +11,7 @@ def _params(context: StepContext) -> dict[str, object]:
         "embed": use is not None and use.weights == "embed",
         "members": context.members(),
         "model": context.variant.model,
+        "numerics": context.project.precision[context.variant.precision].numerics,
         "target": context.target.model_dump(mode="json"),
     }
 

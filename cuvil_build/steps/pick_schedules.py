@@ -22,7 +22,11 @@ def record_files(context: StepContext) -> dict[str, Path]:
 
 
 def _params(context: StepContext) -> dict[str, object]:
-    return {"cpu": tuned_for(context), "target": context.target.model_dump(mode="json")}
+    return {
+        "cpu": tuned_for(context),
+        "numerics": context.project.precision[context.variant.precision].numerics,
+        "target": context.target.model_dump(mode="json"),
+    }
 
 
 STEP = StepKind(

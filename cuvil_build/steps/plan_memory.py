@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from cuvil_build.steps.step import From, StepKind
+from cuvil_build.steps.step import From, StepContext, StepKind
+
+
+def _params(context: StepContext) -> dict[str, object]:
+    return {"numerics": context.project.precision[context.variant.precision].numerics}
+
 
 STEP = StepKind(
     name="plan_memory",
@@ -14,6 +19,7 @@ STEP = StepKind(
         "imported": From("import_model", "graph"),
     },
     outputs={"plan": "memory.json"},
+    params=_params,
     sealed=True,
     packages=("islpy", "onnx", "onnx-ir"),
     preload=("cuvil_build.steps.workers.plan_memory",),

@@ -155,7 +155,8 @@ def _of_variant(
 ) -> list[Subject]:
     nodes = {node.kind: node for node in result.plan.dag if variant.id in node.variants}
     graph_node = nodes.get("fuse") or nodes["import_model"]
-    graph = lowered_file(project.root / graph_node.outputs["graph"], project.store())
+    numerics = project.config.precision[variant.precision].numerics
+    graph = lowered_file(project.root / graph_node.outputs["graph"], project.store(), numerics)
     schedules = json.loads((project.root / nodes["codegen"].outputs["schedules"]).read_bytes())
     return subjects_of(graph, target, schedules, times)
 

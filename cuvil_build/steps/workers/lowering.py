@@ -14,9 +14,11 @@ from cuvil_build.steps.step import BlobStore, Job
 
 def lowered_graph(job: Job) -> LoweredGraph:
     """Of the input `graph`, in the order of the model: `memory.plan` says in which one it runs."""
-    return lowered_file(job.inputs["graph"], job.blobs)
+    return lowered_file(job.inputs["graph"], job.blobs, str(job.params["numerics"]))
 
 
-def lowered_file(path: Path, blobs: BlobStore) -> LoweredGraph:
+def lowered_file(path: Path, blobs: BlobStore, numerics: str) -> LoweredGraph:
+    """`numerics` as the precision policy has it."""
     model = load_graph(path, blobs)
-    return lower_graph(model, infer_model(model, annotate=False), order_of)
+    inference = infer_model(model, annotate=False)
+    return lower_graph(model, inference, order_of, winograd=numerics == "fast")
