@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.nest import Nest, Stage
 from cuvil_build.kernel.tile_plan import TilePlan
@@ -53,14 +53,6 @@ class TileContext:
     @property
     def streamed_buffer(self) -> str:
         return self.product.streamed.load.buffer.name
-
-    @property
-    def packed_depth(self) -> IntExpr:
-        """Elements of one packed row."""
-        depth = self.product.depth
-        if self.schedule.mode != "interleaved":
-            return depth
-        return ceil_divide(depth, self.schedule.lanes) * self.schedule.lanes
 
 
 @dataclass(frozen=True, slots=True)

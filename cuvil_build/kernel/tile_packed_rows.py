@@ -9,37 +9,6 @@ from cuvil_build.kernel.tile_operand import mentions
 
 
 def pack_rows(context: TileContext) -> list[p.Statement]:
-    return _interleave(context) if context.schedule.mode == "interleaved" else _gather(context)
-
-
-def _interleave(context: TileContext) -> list[p.Statement]:
-    """packed_rows[tile][block of lanes][row of the tile][lane]: one stream in the order of use."""
-    lanes, depth, (axis,) = context.schedule.lanes, context.product.depth, context.product.reduction
-    tile, rows, k = IntExpr.of("tile"), IntExpr.of("rows"), IntExpr.of("k")
-    start, r = IntExpr.of("start"), IntExpr.of("r")
-    source = context.rows.at(context.product.streamed.offset.substitute({axis.name: ZERO}), None)
-    target = (start - IntExpr.of("first_row")) * context.packed_depth + r * lanes
-    vector = p.StoreAt("to", k * rows * lanes, p.LoadAt("from", k * lanes, context.vector))
-    copy: list[p.Statement] = [p.For("k", ZERO, depth // lanes, ONE, (vector,))]
-    if depth % lanes != ZERO:
-        place = (depth // lanes) * lanes
-        element = p.StoreAt("to", place * rows + k, p.LoadAt("from", place + k, context.scalar))
-        copy.append(p.For("k", ZERO, depth % lanes, ONE, (element,)))
-    row: tuple[p.Statement, ...] = (
-        *context.rows.decode(start + r, ""),
-        p.Pointer("from", context.dtype, context.streamed_buffer, source, True),
-        p.Pointer("to", context.dtype, PACKED_ROWS, target, False),
-        *copy,
-    )
-    body: tuple[p.Statement, ...] = (
-        p.SetInt("start", context.rows.start_of(tile)),
-        p.SetInt("rows", context.rows.start_of(tile + 1) - start),
-        p.For("r", ZERO, rows, ONE, row),
-    )
-    return [p.For("tile", IntExpr.of("first_tile"), IntExpr.of("last_tile"), ONE, body)]
-
-
-def _gather(context: TileContext) -> list[p.Statement]:
     """packed_rows[row - first_row][reduction] for the rows of the block."""
     row, target = IntExpr.of("row"), IntExpr.of("packed_at")
     reduction = context.product.reduction

@@ -66,8 +66,8 @@ class _Frame:
 
     def _scratch(self) -> dict[str, tuple[IntExpr, IntExpr]]:
         wanted: list[tuple[str, IntExpr]] = []
-        if self.schedule.rows_are_packed:
-            wanted.append((PACKED_ROWS, self.context.packed_depth * self.schedule.rows_per_block))
+        if self.schedule.mode == "packed":
+            wanted.append((PACKED_ROWS, self.found.depth * self.schedule.rows_per_block))
         if self.slices.is_cut:
             wanted.append((PARTIAL, IntExpr.of(self.schedule.rows_per_block * self.schedule.width)))
         if self.schedule.mode == "indirect":
@@ -110,13 +110,13 @@ class _Frame:
 
     def _block(self, groups: IntExpr) -> list[p.Statement]:
         tiles, entry = self.rows.tiles, IntExpr.of("entry")
-        first = IntExpr.of("block") * self.tiles_per_block
+        block = IntExpr.of("block")
         body: list[p.Statement] = [
-            p.SetInt("first_tile", first),
-            p.SetInt("last_tile", minimum(tiles, first + self.tiles_per_block)),
+            p.SetInt("first_tile", block * tiles // self.blocks),
+            p.SetInt("last_tile", (block + 1) * tiles // self.blocks),
             p.SetInt("first_row", self.rows.start_of(IntExpr.of("first_tile"))),
         ]
-        if self.schedule.rows_are_packed:
+        if self.schedule.mode == "packed":
             body += pack_rows(self.context)
         if self.schedule.prefetch:
             body.append(p.SetInt("share", self._share()))

@@ -18,12 +18,9 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
     start = IntExpr.of("start") - IntExpr.of("first_row")
     if mode == "indirect":
         return []
-    if mode == "interleaved":
-        offset = start * context.packed_depth + first * rows
-        return [p.Pointer("a", context.dtype, PACKED_ROWS, offset, True)]
     if mode == "packed":
         return [
-            p.Pointer(f"a_{r}", context.dtype, PACKED_ROWS, (start + r) * context.packed_depth + first, True)
+            p.Pointer(f"a_{r}", context.dtype, PACKED_ROWS, (start + r) * context.product.depth + first, True)
             for r in range(rows)
         ]
     *_, inner = context.product.reduction
@@ -34,8 +31,6 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
 
 
 def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
-    if context.schedule.mode == "interleaved":
-        return _interleaved(context, rows, panel)
     slices, width = context.slices, panel.vectors * context.schedule.lanes
     before, prefix = _tap_pointers(context, rows)
     b = "b"
@@ -48,26 +43,6 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
     body = _multiply(context, rows, panel, lambda r: (f"{prefix}_{r}", k * step), (b, k * width))
     loop = p.For("k", ZERO, slices.length, ONE, tuple(body), unroll=context.schedule.unroll)
     return slices.over_taps([*before, loop])
-
-
-def _interleaved(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
-    """Blocks of as many steps as a vector has lanes: per block, so many elements of each row."""
-    lanes, length = context.schedule.lanes, context.slices.length
-    width = panel.vectors * lanes
-    block, lane = IntExpr.of("k_block"), IntExpr.of("k")
-
-    def steps(at: IntExpr, count: IntExpr, unroll: int) -> p.Statement:
-        def place(row: int) -> tuple[str, IntExpr]:
-            return "a", at * (lanes * rows) + row * lanes + lane
-
-        body = _multiply(context, rows, panel, place, ("b", at * (lanes * width) + lane * width))
-        return p.For("k", ZERO, count, ONE, tuple(body), unroll=unroll)
-
-    whole = steps(block, IntExpr.of(lanes), lanes if context.schedule.unroll > 1 else 1)
-    statements: list[p.Statement] = [p.For("k_block", ZERO, length // lanes, ONE, (whole,))]
-    if length % lanes != ZERO:
-        statements.append(steps(length // lanes, length % lanes, 1))
-    return statements
 
 
 def _tap_pointers(context: TileContext, rows: int) -> tuple[list[p.Statement], str]:

@@ -13,8 +13,7 @@ from cuvil_build.kernel.tile_product import Product
 @dataclass(frozen=True, slots=True)
 class TileSchedule:
     mode: str
-    """How rows are read: `direct`, `indirect` (redirected per tap), `packed` (gathered first, row by row) or
-    `interleaved` (copied first, the rows of a tile side by side, a vector of each in turn)."""
+    """How rows are read: `direct`, `indirect` (redirected per tap) or `packed` (gathered first)."""
     row_tile: int
     vectors: int
     """Vectors of columns in one panel."""
@@ -29,10 +28,6 @@ class TileSchedule:
     scratch. 0: all steps in one pass."""
     prefetch: bool = False
     """Whether tiles fetch the panel's next slice, each its share of it."""
-
-    @property
-    def rows_are_packed(self) -> bool:
-        return self.mode in ("packed", "interleaved")
 
     @property
     def width(self) -> int:
@@ -54,11 +49,11 @@ def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
     lanes = numbers.lanes(found.dtype.nbytes)
     vectors = _vectors(found.row_count, found.column.extent, lanes, numbers)
     row_tile = _row_tile(vectors, numbers)
-    # Neighbouring rows of a convolution share most of their taps: a row brings in its channels once.
-    fresh = found.reduction[-1:] if mode == "indirect" else found.reduction
-    depth = product(a.extent for a in fresh)
-    block = _rows_per_block(depth, row_tile, found.dtype.nbytes, numbers)
-    chosen = TileSchedule(mode, row_tile, vectors, lanes, block, 1, numbers.tile_unroll)
+    block = _tiles_per_block(found, mode, row_tile, numbers)
+    chosen = TileSchedule(mode, row_tile, vectors, lanes, block * row_tile, 1, numbers.tile_unroll)
+    tiles = _tiles_at_once(found, chosen)
+    chosen = replace(chosen, k_slice=_k_slice(found, chosen, tiles, numbers))
+    chosen = replace(chosen, prefetch=_prefetches(found, chosen, tiles, numbers))
     return replace(chosen, panels_per_chunk=_panels_per_chunk(found, chosen))
 
 
@@ -96,26 +91,72 @@ def _row_tile(vectors: int, numbers: Numbers) -> int:
     return max(1, min(accumulators // vectors, free // (vectors + scalars_per_row)))
 
 
-def _rows_per_block(depth: IntExpr, row_tile: int, itemsize: int, numbers: Numbers) -> int:
+_LEAST_REUSE = 24
+"""Tiles that use a panel before it leaves the nearer caches, whatever their rows take: fewer wait for it."""
+_MOST_TILES = 64
+_FEW_TILES = 40
+"""Up to so many tiles, what a panel costs to bring in shows: it is cut into slices, and fetched ahead."""
+
+
+def _tiles_per_block(found: Product, mode: str, row_tile: int, numbers: Numbers) -> int:
+    """Tiles whose rows take half of the second-level cache."""
+    # Neighbouring rows of a convolution share most of their taps: a row brings in its channels once.
+    fresh = found.reduction[-1:] if mode == "indirect" else found.reduction
+    depth = product(a.extent for a in fresh)
     if not depth.is_static:
-        return row_tile * 16
-    fitting = numbers.l2 // 2 // max(1, depth.value * itemsize)
-    return max(1, min(fitting // row_tile, 64)) * row_tile
+        return _LEAST_REUSE
+    fitting = numbers.l2 // 2 // max(1, depth.value * found.dtype.nbytes) // row_tile
+    return max(_LEAST_REUSE, min(fitting, _MOST_TILES))
+
+
+def _tiles_at_once(found: Product, chosen: TileSchedule) -> int:
+    """Of one block, where the number of rows is known; else most of them."""
+    most = chosen.rows_per_block // chosen.row_tile
+    if not found.row_count.is_static:
+        return most
+    tiles = -(-found.row_count.value // chosen.row_tile)
+    return -(-tiles // max(1, -(-tiles // most)))
+
+
+def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> int:
+    """Slices of a panel that take half of the first-level cache, all about as long."""
+    if not found.depth.is_static or chosen.mode == "indirect":
+        return 0
+    depth, lanes = found.depth.value, chosen.lanes
+    fitting = max(lanes, numbers.l1 // 2 // (chosen.width * found.dtype.nbytes))
+    if not 1 < tiles <= _FEW_TILES or depth < 2 * fitting:
+        return 0
+    even = -(-depth // -(-depth // fitting))
+    return -(-even // lanes) * lanes
+
+
+def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
+    """A slice that fills the first-level cache leaves no room for the next one."""
+    if not found.constant_panel or not 1 < tiles <= _FEW_TILES:
+        return False
+    slice_bytes = (chosen.k_slice or found.depth.value) * chosen.width * found.dtype.nbytes
+    return slice_bytes <= numbers.l1 // 2
 
 
 _CHUNK_WORK = 250_000
-"""Multiply-adds that make a chunk worth handing to a thread: about 10 microseconds."""
-_CHUNKS_WANTED = 16
+"""Multiply-adds that make a chunk worth handing to a thread: a few microseconds."""
+_CHUNKS_WANTED = 64
+"""Several for each of sixteen threads."""
+_PACKED_COLUMNS = 128
+"""Of a chunk whose thread may have to pack the rows first."""
 
 
 def _panels_per_chunk(found: Product, chosen: TileSchedule) -> int:
     """Enough panels for a chunk to be worth its start, few enough to leave chunks for every thread."""
-    if chosen.mode == "packed" or not chosen.panels(found).is_static:
-        return chosen.panels(found).value if chosen.panels(found).is_static else 4
+    if not chosen.panels(found).is_static:
+        return 4
     panels, row_count = chosen.panels(found).value, found.row_count
-    rows = min(row_count.value, chosen.rows_per_block) if row_count.is_static else chosen.rows_per_block
+    most = chosen.rows_per_block
+    blocks = -(-row_count.value // most) if row_count.is_static else 1
+    rows = -(-row_count.value // max(1, blocks)) if row_count.is_static else most
     depth = found.depth.value if found.depth.is_static else 256
     worth = max(1, _CHUNK_WORK // max(1, rows * chosen.width * depth))
-    blocks = -(-row_count.value // rows) if row_count.is_static else 1
-    spread = max(1, panels * blocks // _CHUNKS_WANTED)
-    return min(panels, max(worth, spread))
+    batches = found.batches.value if found.batches.is_static else 1
+    spread = max(1, panels * blocks * batches // _CHUNKS_WANTED)
+    least = -(-_PACKED_COLUMNS // chosen.width) if chosen.mode == "packed" else 1
+    return min(panels, max(worth, spread, least))

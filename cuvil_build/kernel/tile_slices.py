@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, minimum, product
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, minimum, product
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.nest import Axis
 from cuvil_build.kernel.tile_product import Product
@@ -37,9 +37,13 @@ class Slices:
 
     @property
     def count(self) -> IntExpr:
+        """At least one: without steps, too, the epilogue runs."""
+        found = ONE
         if self.steps_each:
-            return self.taps * ceil_divide(self.steps, self.steps_each)
-        return ceil_divide(self.taps, self.taps_each) if self.taps_each else ONE
+            found = self.taps * ceil_divide(self.steps, self.steps_each)
+        elif self.taps_each:
+            found = ceil_divide(self.taps, self.taps_each)
+        return found if found.is_static else maximum(found, ONE)
 
     @property
     def first_step(self) -> IntExpr:
@@ -122,7 +126,7 @@ class Slices:
 
 
 def slices_of(found: Product, schedule: TileSchedule) -> Slices:
-    flat = schedule.rows_are_packed or len(found.reduction) == 1
+    flat = schedule.mode == "packed" or len(found.reduction) == 1
     outer = () if flat else found.reduction[:-1]
     steps = found.depth if flat else found.reduction[-1].extent
     wanted = schedule.k_slice

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cuvil_build.codegen.kernels import EmittedKernel
+from cuvil_build.codegen.plan import KernelSpec
+from cuvil_build.codegen.printers.c import print_program
 from cuvil_build.cuir.dtypes import FLOAT32, FLOAT64, DType
 from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.canonical import canonicalise
 from cuvil_build.kernel.expr import Buffer, Cast, Expr, IndexValue, Load, apply
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.tile_plan import plan_tiles
+from cuvil_build.kernel.tile_program import build_tile_program
 from tests.kernel.harness import (
     NARROW,
     WIDE,
@@ -208,6 +214,76 @@ def test_every_number_of_rows_gives_its_own_rows(built: Built) -> None:
         place = [b.name for b in kernel.buffers].index("y")
         have = from_memory(memory[place], kernel.buffers[place], {"n": rows})
         np.testing.assert_allclose(have, np.maximum(x @ w + c, 0), atol=1e-5)
+
+
+def scheduled(case: Case, numbers: Numbers, **changes: Any) -> EmittedKernel:
+    """The case's kernel by a schedule that is changed."""
+    canonical = canonicalise(case.nest)
+    assert isinstance(canonical.nest, Nest)
+    plan = plan_tiles(canonical.nest, numbers)
+    assert plan is not None
+    plan = replace(plan, schedule=replace(plan.schedule, **changes))
+    program, packings = build_tile_program(canonical.nest, plan)
+    symbol = f"k{zlib.crc32(repr((case.name, changes)).encode()):08x}"
+    source = print_program(program, symbol, case.name)
+    named = {f"b{n}": buffer.name for n, buffer in enumerate(canonical.buffers)}
+    spec = KernelSpec(symbol, source, program.chunks, program.scratch, program.work, 0)
+    packed = {named[b]: packing for b, packing in packings.items()}
+    return EmittedKernel(spec, canonical.buffers, canonical.dims, packed, "", ())
+
+
+ROWS = tuple({"n": n} for n in (0, 1, 5, 6, 7, 127, 128, 129))
+SLICED = (
+    (Case("free rows", dense("n", 37, 41), ROWS), {"k_slice": 16}),
+    (Case("free rows, last slice short", dense("n", 37, 41), ROWS), {"k_slice": 12, "panels_per_chunk": 1}),
+    (Case("even slices, fetched", dense(129, 48, 48)), {"k_slice": 16, "prefetch": True}),
+    (Case("one slice after all", dense(7, 30, 33)), {"k_slice": 64, "prefetch": True}),
+    (Case("double precision", dense("n", 37, 19, FLOAT64), ROWS, 1e-14), {"k_slice": 8}),
+    (Case("free depth", batched(False), GRID), {"k_slice": 4}),
+    (Case("free depth, transposed", batched(True), GRID), {"k_slice": 4, "panels_per_chunk": 2}),
+    (Case("taps", convolution(9, 10, 3, pad=1, residual=True), PLANES), {"k_slice": 27}),
+    (Case("parts of taps", convolution(20, 10, 3, pad=1, residual=True), PLANES), {"k_slice": 8}),
+    (Case("taps without border", convolution(9, 10, 3), PLANES), {"k_slice": 36}),
+    (Case("parts of taps without border", convolution(20, 10, 3), PLANES), {"k_slice": 12}),
+    (Case("gathered", convolution(3, 20, 3, stride=2, pad=1), PLANES), {"k_slice": 10}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("numbers", [NARROW, WIDE], ids=["16-byte", "32-byte"])
+def test_any_schedule_computes_the_same(numbers: Numbers, tmp_path: Path) -> None:
+    """Blocks of few rows, so that there are several; sums that wait in scratch between slices."""
+    kernels = [scheduled(case, numbers, rows_per_block=3 * 6, row_tile=6, **c) for case, c in SLICED]
+    library = ctypes.CDLL(str(compile_zig([k.spec.source for k in kernels], tmp_path)))
+    for (case, _), kernel in zip(SLICED, kernels):
+        run_case(case, kernel, library)
+
+
+def test_sums_of_slices_never_wait_in_the_output(tmp_path: Path) -> None:
+    """The output may lie where the residual does: it is written once, after everything is read."""
+    made = dense("n", 40, 35)
+    total, store = made.stages
+    value = apply("add", store.value, load(buffer("r", ["n", 35]), "i", "j"))
+    case = Case("in place", replace(made, stages=(total, replace(store, value=value))))
+    kernel = scheduled(case, WIDE, k_slice=8)
+    library = ctypes.CDLL(str(compile_zig([kernel.spec.source], tmp_path)))
+    rng = np.random.default_rng(0)
+    shapes = {"x": (29, 40), "w": (40, 35), "c": (35,), "r": (29, 35)}
+    arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    memory = {b.name: to_memory(arrays[b.name], b, kernel) for b in kernel.buffers if b.name != "y"}
+    memory["y"] = memory["r"]
+    call(kernel, library, [memory[b.name] for b in kernel.buffers], {"n": 29})
+    (place,) = (b for b in kernel.buffers if b.name == "y")
+    want = np.maximum(arrays["x"] @ arrays["w"] + arrays["c"], 0) + arrays["r"]
+    np.testing.assert_allclose(from_memory(memory["y"], place, {"n": 29}), want, atol=1e-5)
+
+
+def test_long_products_of_few_rows_are_cut_into_slices() -> None:
+    plan = plan_tiles(dense(128, 3072, 768), WIDE)
+    assert plan is not None
+    schedule = plan.schedule
+    assert schedule.prefetch and 0 < schedule.k_slice * schedule.width * 4 <= WIDE.l1 // 2
+    short = plan_tiles(dense(128, 64, 768), WIDE)
+    assert short is not None and short.schedule.k_slice == 0
 
 
 def test_tiles_are_clean_under_sanitizers(tmp_path: Path) -> None:
