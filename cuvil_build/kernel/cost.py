@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel.expr import Const, IndexValue
 from cuvil_build.kernel.flat import FlatApply, FlatExpr, FlatLoad, FlatNest, FlatStage, FlatWithin, flat_parts
 from cuvil_build.kernel.nest import Axis
 from cuvil_build.kernel.numbers import Numbers
-from cuvil_build.kernel.ranges import assumable, clipped_conditions, guard_ranges
+from cuvil_build.kernel.ranges import assumable, clipped_conditions, conditions_of, guard_ranges
 from cuvil_build.kernel.schedule import GroupSchedule, Schedule
 
 _TYPICAL = 64
 """Assumed for a free extent."""
-_ROWS = 4
 _WINDOW_STEPS = 32
 _CHUNK_WORK = 16_000.0
 """Scalar operations up to which a chunk is not worth cutting further."""
@@ -51,14 +50,16 @@ def choose_schedule(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, float]:
     """The schedule and its estimated cost per point of the nest."""
     by_stage = _groups_by_stage(flat, numbers)
     cost, vector, lanes = min(_vectors(flat, by_stage, numbers), key=lambda row: row[0])
-    return _schedule_along(flat, by_stage, vector, lanes, cost), cost
+    return _schedule_along(flat, by_stage, vector, lanes, cost, _rows(numbers)), cost
 
 
 def schedules_along(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, ...]:
     """One for each axis that may be the vector and one without; first what is estimated to be fastest."""
     by_stage = _groups_by_stage(flat, numbers)
     rows = sorted(_vectors(flat, by_stage, numbers), key=lambda row: row[0])
-    return tuple(_schedule_along(flat, by_stage, vector, lanes, cost) for cost, vector, lanes in rows)
+    return tuple(
+        _schedule_along(flat, by_stage, vector, lanes, cost, _rows(numbers)) for cost, vector, lanes in rows
+    )
 
 
 def estimated_cost(flat: FlatNest, schedule: Schedule) -> float:
@@ -95,16 +96,22 @@ def _vectors(
 
 
 def _schedule_along(
-    flat: FlatNest, by_stage: Sequence[GroupSchedule], vector: Axis | None, lanes: int, cost: float
+    flat: FlatNest, by_stage: Sequence[GroupSchedule], vector: Axis | None, lanes: int, cost: float, rows: int
 ) -> Schedule:
     groups = tuple(GroupSchedule(g.first, g.last) if vector else g for g in by_stage)
     free = [a for a in flat.axes if a.name not in flat.carried]
     loops = sorted((a for a in free if a is not vector), key=lambda a: -_reach(flat, a))
     row_axis = _row_axis(flat, loops, vector, groups)
-    left = len(loops) - (1 if row_axis else 0)
+    left = len(loops) - (1 if row_axis and vector else 0)
     parallel, block, chunk_rows = _chunking(
         loops, left, vector, lanes, cost, _steps(a for a in flat.axes if a.name in flat.carried)
     )
+    if row_axis and vector is None:
+        # the rows hide the latency of additions, and a chunk has whole blocks of them
+        groups = (replace(groups[0], accumulators=1), *groups[1:])
+        if parallel == len(loops):
+            wanted = int(_CHUNK_WORK / 2 / max(1.0, cost))
+            chunk_rows = max(1, -(-wanted // rows)) * rows
     return Schedule(
         loops=tuple(a.name for a in loops),
         parallel=parallel,
@@ -114,10 +121,15 @@ def _schedule_along(
         groups=groups,
         guarded=_is_worth_guarding(flat, vector),
         row_axis=row_axis,
-        rows=_ROWS if row_axis else 1,
+        rows=rows if row_axis else 1,
         chunk_rows=chunk_rows,
         halves=any(_operation(part) >= _DEAR for part in flat_parts(s.value for s in flat.stages)),
     )
+
+
+def _rows(numbers: Numbers) -> int:
+    """Neighbouring points at once, a sum each: enough to hide an addition, with room for what they read."""
+    return max(1, min(numbers.fma_latency * numbers.fma_ports, numbers.vector_registers // 2 - 1))
 
 
 def typical(extent: IntExpr) -> int:
@@ -355,9 +367,10 @@ def _row_axis(
     flat: FlatNest, loops: Sequence[Axis], vector: Axis | None, groups: Sequence[GroupSchedule]
 ) -> str:
     """The innermost loop of a window that several outputs can share the weights of."""
-    if vector is None or not loops or flat.carried:
+    if not loops or flat.carried or (vector is None and groups[0].vector is None):
         return ""
-    tested = bool(guard_ranges(flat, vector.name))
+    name = vector.name if vector else ""
+    tested = bool(guard_ranges(flat, name))
     if tested and not _is_worth_guarding(flat, vector):
         return ""
     first, *rest = (flat.stages[g.first : g.last + 1] for g in groups)
@@ -366,8 +379,26 @@ def _row_axis(
         return ""
     if any(s.axes or s.is_reduction for stages in rest for s in stages):
         return ""
-    small = all(a.extent.is_static for a in window.axes) and _steps(window.axes) <= _WINDOW_STEPS
-    return loops[-1].name if small and (not tested or _splits(flat, loops[-1].name, vector.name)) else ""
+    if not (_has_few_steps(window) if vector else _shares_loads(flat, window, loops[-1])):
+        return ""
+    return loops[-1].name if not tested or _splits(flat, loops[-1].name, name) else ""
+
+
+def _has_few_steps(stage: FlatStage) -> bool:
+    return all(a.extent.is_static for a in stage.axes) and _steps(stage.axes) <= _WINDOW_STEPS
+
+
+def _shares_loads(flat: FlatNest, stage: FlatStage, axis: Axis) -> bool:
+    """Whether a simple sum reads the same memory at every step of an axis, and all that is tested can be
+    tested before."""
+    parts = flat_parts([stage.value])
+    if any(_operation(part) >= _DEAR for part in parts):
+        return False
+    if any(c not in guard_ranges(flat, "") for c in conditions_of(stage.value)):
+        return False
+    loads = [part for part in parts if isinstance(part, FlatLoad)]
+    shared = [part for part in loads if axis.name not in _symbols(part)]
+    return 0 < len(shared) < len(loads) and not any(part.gathers for part in loads)
 
 
 def _splits(flat: FlatNest, axis: str, vector: str) -> bool:

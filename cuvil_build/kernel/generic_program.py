@@ -154,7 +154,7 @@ class _ProgramBuilder:
             stop = writer.named("stop", minimum(extent, _END * block))
             self._loops(self._schedule.loops, (_BEGIN * block, stop))
             return
-        if len(parallel) == 1 and not block:
+        if len(parallel) == 1 and not block and self._schedule.chunk_rows == 1:
             with writer.loop(parallel[0].name, _BEGIN, _END):
                 self._loops(self._schedule.loops[1:], None)
             return
@@ -186,9 +186,11 @@ class _ProgramBuilder:
             writer.name_level(axis.name)
         if rows == 1:
             body()
-            return
-        with writer.loop(parallel[last].name, start, stop):
-            body()
+        elif parallel[last].name == self._schedule.row_axis:
+            self._guarded_rows(parallel[last], None, start, stop)
+        else:
+            with writer.loop(parallel[last].name, start, stop):
+                body()
 
     def _loops(self, names: Sequence[str], bounds: Bounds) -> None:
         """The remaining free loops, then those that carry a dependence, in their own order."""
@@ -196,7 +198,8 @@ class _ProgramBuilder:
 
         def descend(left: Sequence[str]) -> None:
             if len(left) == 1 and left[0] == self._schedule.row_axis:
-                self._guarded_rows(self._flat.axis(left[0]), bounds)
+                axis = self._flat.axis(left[0])
+                self._guarded_rows(axis, bounds, ZERO, axis.extent)
                 return
             if not left:
                 self._guarded_points(bounds)
@@ -236,7 +239,7 @@ class _ProgramBuilder:
             outside()
         writer.add(If(InRange(ranges), tuple(then), tuple(otherwise)))
 
-    def _guarded_rows(self, axis: Axis, bounds: Bounds) -> None:
+    def _guarded_rows(self, axis: Axis, bounds: Bounds, begin: IntExpr, end: IntExpr) -> None:
         """Conditions on the other axes first; then the axis in three parts, the inner one without tests."""
         guards = guard_ranges(self._flat, self._schedule.vector or "")
         own = {c: parts for c, parts in guards.items() if any(axis.name in p[1].symbols() for p in parts)}
@@ -248,25 +251,43 @@ class _ProgramBuilder:
 
         def rows() -> None:
             lows, highs = bounds_of(axis.name, [p for parts in own.values() for p in parts])
-            low = self._writer.named("first", minimum(axis.extent, maximum(0, *lows)))
-            high = self._writer.named("past", maximum(low, minimum(axis.extent, *highs)))
-            single(ZERO, low)
+            low = self._writer.named("first", minimum(end, maximum(begin, *lows)))
+            high = self._writer.named("past", maximum(low, minimum(end, *highs)))
+            single(begin, low)
             with self._writer.inside(guard=True) as middle:
                 self._writer.assume(own)
                 self._blocks_of_rows(axis, low, high, bounds)
             self._writer.scopes[-1].statements += middle
-            single(high, axis.extent)
+            single(high, end)
 
-        self._guarded(others, rows, lambda: single(ZERO, axis.extent))
+        self._guarded(others, rows, lambda: single(begin, end))
 
     def _blocks_of_rows(self, axis: Axis, start: IntExpr, stop: IntExpr, bounds: Bounds) -> None:
-        """As many neighbouring points at once as registers allow, then one by one: weights are read once."""
-        count = self._schedule.rows
-        main = self._writer.named("even", start + (stop - start) // count * count)
-        with self._writer.loop(axis.name, start, main, IntExpr.of(count)):
-            self._points(bounds, lambda: self._row_block(axis, count))
-        with self._writer.loop(axis.name, main, stop):
-            self._points(bounds, self._point)
+        """As many neighbouring points at once as registers allow, since they read weights once: evenly where
+        their number is known, else with what is left in smaller blocks."""
+        for count, blocks in self._even_blocks(stop - start):
+            end = start + (stop - start) // count * count if blocks is None else start + blocks * count
+            end = self._writer.named("even", end)
+            with self._writer.loop(axis.name, start, end, IntExpr.of(count)):
+                self._points(bounds, self._row_blocks(axis, count))
+            start = end
+
+    def _even_blocks(self, points: IntExpr) -> list[tuple[int, int | None]]:
+        """Points of a block, and how many such blocks; None: as many as there is room for."""
+        most = self._schedule.rows
+        if not points.is_static:
+            return [(count, None) for count in sorted({most, max(1, most // 2), 1}, reverse=True)]
+        blocks = -(-points.value // most)
+        longer = points.value % max(1, blocks)
+        sizes = (
+            [(points.value // blocks + 1, longer), (points.value // blocks, blocks - longer)]
+            if blocks
+            else []
+        )
+        return [(count, number) for count, number in sizes if number]
+
+    def _row_blocks(self, axis: Axis, count: int) -> Callable[[], None]:
+        return self._point if count == 1 else lambda: self._row_block(axis, count)
 
     def _row_block(self, axis: Axis, count: int) -> None:
         writer, group = self._writer, self._schedule.groups[0]
@@ -280,7 +301,8 @@ class _ProgramBuilder:
                 with writer.repeated(shift):
                     self._accumulate(total, writer.value(stage.value), 0)
 
-        self._nested(list(stage.axes), stage, group, [], body)
+        axes = sorted(stage.axes, key=lambda a: a.name == group.vector)
+        self._nested(axes, stage, group, totals, body)
         rest = self._flat.stages[group.last + 1 :]
         for total, shift in zip(totals, shifts):
             with writer.repeated(shift):
