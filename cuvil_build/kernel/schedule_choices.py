@@ -6,8 +6,9 @@ that comes from outside is taken only where it is one of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.cost import schedules_along
@@ -19,8 +20,8 @@ from cuvil_build.kernel.schedule_values import NestSchedule, changed_fields
 from cuvil_build.kernel.tile_product import Product
 from cuvil_build.kernel.tile_schedule import TileSchedule, choose_tiles
 
-_ROWS = (1, 2, 3, 4, 6, 8)
-_ACCUMULATORS = (1, 2, 4, 8)
+_ROWS = (6, 3, 8, 2, 4, 1)
+_ACCUMULATORS = (8, 2, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +51,41 @@ def tile_choices(found: Product, numbers: Numbers) -> Choices:
 
 
 def _other_tiles(found: Product, usual: TileSchedule, numbers: Numbers) -> Iterator[TileSchedule]:
-    """Other tiles within the registers; then, of the usual one, other blocks, chunks and loops."""
+    """Other tiles within the registers, and, of the usual one, other blocks, chunks and loops; in turn."""
     tiles = usual.rows_per_block // usual.row_tile
+    shapes = sorted(
+        _shapes(numbers), key=lambda shape: abs(shape[0] * shape[1] - usual.row_tile * usual.vectors)
+    )
+    kinds = [
+        [replace(usual, row_tile=r, vectors=v, rows_per_block=tiles * r) for r, v in shapes],
+        [replace(usual, unroll=count) for count in (8, 1, 2, 4)],
+        [
+            replace(usual, rows_per_block=n * usual.row_tile)
+            for n in (tiles // 2, tiles * 2, tiles // 4, 1)
+            if n
+        ],
+        [
+            replace(usual, panels_per_chunk=n)
+            for n in (usual.panels_per_chunk // 2, usual.panels_per_chunk * 2)
+            if n
+        ],
+    ]
+    return _in_turn(kinds)
+
+
+def _shapes(numbers: Numbers) -> Iterator[tuple[int, int]]:
+    """Rows and vectors of tiles that registers hold, with sums enough to hide half of the latency."""
     for vectors in range(1, 5):
         for rows in range(1, 13):
             scalars = rows if numbers.fma_broadcast == "lane" else 1
-            sums = rows * vectors
-            if sums + vectors + scalars <= numbers.vector_registers and sums * 2 >= numbers.fma_latency:
-                yield replace(usual, vectors=vectors, row_tile=rows, rows_per_block=tiles * rows)
-    for count in (tiles * 2, tiles * 4, tiles // 2, tiles // 4, 1):
-        if count:
-            yield replace(usual, rows_per_block=count * usual.row_tile)
-    for unroll in (1, 2, 4, 8):
-        yield replace(usual, unroll=unroll)
-    for panels in (usual.panels_per_chunk * 2, usual.panels_per_chunk // 2):
-        if panels:
-            yield replace(usual, panels_per_chunk=panels)
+            fits = rows * vectors + vectors + scalars <= numbers.vector_registers
+            if fits and 2 * rows * vectors >= numbers.fma_latency:
+                yield rows, vectors
+
+
+def _in_turn(kinds: Sequence[Sequence[TileSchedule]]) -> Iterator[TileSchedule]:
+    """The first of each, then the second of each: a search that ends early has tried all kinds."""
+    return (s for row in zip_longest(*kinds) for s in row if s is not None)
 
 
 def loop_choices(nest: Nest, numbers: Numbers) -> Choices:
@@ -80,11 +100,11 @@ def loop_choices(nest: Nest, numbers: Numbers) -> Choices:
 
 def _variations(flat: FlatNest, schedule: Schedule, numbers: Numbers) -> Iterator[Schedule]:
     """One thing changed at a time."""
+    if schedule.vector is not None:
+        yield from _lanes(flat, schedule)
     if schedule.row_axis:
         yield from (replace(schedule, rows=rows) for rows in _ROWS if rows < numbers.vector_registers)
         yield replace(schedule, row_axis="", rows=1)
-    if schedule.vector is not None:
-        yield from _lanes(flat, schedule)
     for number, group in enumerate(schedule.groups):
         if group.accumulators > 1:
             for count in _ACCUMULATORS:

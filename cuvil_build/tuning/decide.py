@@ -1,7 +1,7 @@
 """Whether one schedule is faster than another: measured in turn, kept only where a test leaves no doubt.
 
-Samples come in pairs, one of each schedule, next to each other in time and in alternating order, so that a
-machine that slows down or is shared slows both. A schedule is kept when the sign test says that it is faster
+Samples of both schedules come in pairs, next to each other in time, so that a machine that slows down or is
+shared slows both. A schedule is kept when the sign test says that it is faster
 by `LEAST_GAIN` in more than half of all such pairs: under the hypothesis that it is not, so many pairs that
 say so have a probability below `DOUBT`. The pairs of the proof are not those that chose the candidate.
 """
@@ -53,14 +53,14 @@ def sign_test(wins: int, pairs: int) -> float:
     return sum(comb(pairs, k) for k in range(wins, pairs + 1)) / 2**pairs if pairs else 1.0
 
 
-def ratios(sample: Sample, pairs: int, first: int = 0) -> list[float]:
-    """The usual time over the candidate's, for so many pairs."""
+def ratios(sample: Sample, pairs: int) -> list[float]:
+    """The usual time over the candidate's, for so many pairs. Each is two samples of both, in the order
+    usual, candidate, candidate, usual: what gets slower steadily slows both alike."""
     found = []
-    for number in range(first, first + pairs):
-        if number % 2:
-            candidate, usual = sample(1), sample(0)
-        else:
-            usual, candidate = sample(0), sample(1)
+    for _ in range(pairs):
+        usual, candidate = sample(0), sample(1)
+        candidate += sample(1)
+        usual += sample(0)
         found.append(usual / candidate if candidate > 0 else 1.0)
     return found
 
@@ -73,7 +73,7 @@ def screen(sample: Sample) -> float:
 def prove(sample: Sample) -> Proof:
     found = ratios(sample, _HOPELESS_AFTER)
     if 2 * _wins(found) > len(found):
-        found += ratios(sample, PAIRS - len(found), len(found))
+        found += ratios(sample, PAIRS - len(found))
     return Proof(median(found), _wins(found), len(found))
 
 

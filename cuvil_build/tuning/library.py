@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cuvil_build.codegen.module import RUNTIME_FOLDER
@@ -30,8 +32,12 @@ class CandidateBuilder:
         self._folder = folder
         self._libraries = 0
 
-    def object_of(self, spec: KernelSpec) -> Path | None:
-        """None where the compiler refuses it: a kernel with a frame that is too large, say."""
+    def compile(self, specs: Sequence[KernelSpec]) -> list[bool]:
+        """Whether the compiler takes each: it may refuse a kernel whose frame is too large, say."""
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return list(pool.map(self._compiles, specs))
+
+    def _compiles(self, spec: KernelSpec) -> bool:
         source = self._folder / f"{spec.symbol}.c"
         output = source.with_suffix(".o")
         if not output.exists():
@@ -40,8 +46,8 @@ class CandidateBuilder:
             try:
                 self._compile(source, output, flags)
             except CompileFailed:
-                return None
-        return output
+                return False
+        return True
 
     def link(self, symbols: Sequence[str]) -> Path:
         """A library of kernels whose objects are there."""

@@ -156,7 +156,8 @@ class _Attempt:
 
     def _loaded(self, kernels: Sequence[EmittedKernel]) -> list[tuple[Trial, ...] | None]:
         """Trials of each kernel at each of the sizes; None of what does not compile."""
-        built = [k for k in kernels if self._tuner.builder.object_of(k.spec) is not None]
+        taken = self._tuner.builder.compile([k.spec for k in kernels])
+        built = [k for k, is_taken in zip(kernels, taken) if is_taken]
         if not built:
             return [None for _ in kernels]
         library = str(self._tuner.builder.link([k.spec.symbol for k in built]))

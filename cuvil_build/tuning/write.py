@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cuvil_build import yaml_source
-from cuvil_build.errors import FileAccess
+from cuvil_build.errors import CuvilError, FileAccess
 from cuvil_build.tuning.record import VERSION, Entry, Record, read_record
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
@@ -108,9 +108,10 @@ def _length(block: Sequence[str]) -> int:
 
 def _says(text: str, record: Record) -> bool:
     """Whether the text is a record with just these entries, in any order."""
-    if not text:
+    try:
+        data = yaml_source.parse(text, "record").data
+    except CuvilError:
         return False
-    data = yaml_source.parse(text, "record").data
     rows = data.get("kernels") if isinstance(data, dict) else None
     if not isinstance(rows, list) or data.get("cpu") != record.cpu:
         return False
