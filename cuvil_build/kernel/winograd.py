@@ -12,10 +12,12 @@ they become a group over blocks of tile rows, or of images, with all of it in th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
+from types import MappingProxyType
 
-from cuvil_build.cuir.int_expr import ONE, IntExpr
-from cuvil_build.kernel.expr import Buffer
+from cuvil_build.cuir.int_expr import Bounds, IntExpr
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.nest import Nest
@@ -45,8 +47,8 @@ _TRANSFORM = 0.6
 """Cycles for an element of a transformed tile: its part of a transform, the product's loads and stores."""
 _WORTH_IT = 0.9
 """More weights and more memory must save a tenth of the time."""
-_TYPICAL = 32
-"""Assumed for a free spatial dim; a free batch counts as one image."""
+_TYPICAL = 256
+"""Assumed for the free dims that an image's height and width depend on; a free batch counts as one image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +65,42 @@ class _Size:
         return self.images * -(-self.height // outputs) * -(-self.width // outputs)
 
 
-def use_winograd(region: LoweredRegion) -> LoweredRegion:
-    """The region with the nests of convolutions replaced wherever that is right and worth it."""
+def use_winograd(region: LoweredRegion, bounds: Mapping[str, Bounds] | None = None) -> LoweredRegion:
+    """The region with the nests of convolutions replaced wherever that is right and worth it. `bounds` are of
+    the free dims."""
     nests: list[Nest | Routine | Group] = []
     inner = list(region.inner)
     for nest in region.nests:
         found = find_convolution(nest) if isinstance(nest, Nest) else None
-        outputs = 0 if found is None else choose_tile(found)
-        if found is None or not outputs:
+        plan = None if found is None else plan_winograd(found, bounds or {})
+        if found is None or plan is None:
             nests.append(nest)
             continue
-        taken = {b.name for b in (*region.inputs, *region.outputs, *inner)}
-        names = _fresh(taken)
-        cut = _cut(found, outputs)
-        if cut is not None:
-            nests.append(winograd_group(found, outputs, names, cut))
+        names = _fresh({b.name for b in (*region.inputs, *region.outputs, *inner)})
+        if plan.cut is not None:
+            nests.append(winograd_group(found, plan.outputs, names, plan.cut))
             continue
-        made = winograd_nests(found, outputs, names)
+        made = winograd_nests(found, plan.outputs, names)
         nests += made
-        inner += _between(made)
+        inner += [made[0].stages[1].target, made[1].stages[1].target]
     return replace(region, nests=tuple(nests), inner=tuple(inner))
 
 
-def choose_tile(found: Convolution) -> int:
-    """Outputs per dim of a tile; 0: directly."""
-    size = _size(found)
-    costs = {outputs: cycles(size, outputs, _blocks(found, outputs)) for outputs in TILES}
-    best = min(TILES, key=lambda outputs: costs[outputs])
-    return best if costs[best] < direct_cycles(size) * _WORTH_IT else 0
+@dataclass(frozen=True, slots=True)
+class Plan:
+    outputs: int
+    """Per dim of a tile."""
+    cut: Cut | None
+    """A group's points; None: three kernels."""
+
+
+def plan_winograd(found: Convolution, bounds: Mapping[str, Bounds] = MappingProxyType({})) -> Plan | None:
+    """None: directly."""
+    size = _size(found, bounds)
+    plans = [Plan(outputs, _cut(found, size, outputs)) for outputs in TILES]
+    costs = [cycles(size, p.outputs, _blocks(found, size, p)) for p in plans]
+    best = min(range(len(plans)), key=lambda n: costs[n])
+    return plans[best] if costs[best] < direct_cycles(size) * _WORTH_IT else None
 
 
 def direct_cycles(size: _Size) -> float:
@@ -109,29 +119,29 @@ def cycles(size: _Size, outputs: int, blocks: int) -> float:
     return work / _PER_CYCLE + _streamed(weights) + (blocks - 1) * again + transforms
 
 
-def _blocks(found: Convolution, outputs: int) -> int:
-    """How often the weights are streamed, at typical sizes."""
-    cut, size = _cut(found, outputs), _size(found)
-    if cut is None:
+def _blocks(found: Convolution, size: _Size, plan: Plan) -> int:
+    """How often the weights are streamed."""
+    if plan.cut is None:
         return 1
-    if cut.axis == found.rows.axis.name:
-        return size.images * -(-size.height // (outputs * cut.steps))
-    return -(-size.images // cut.steps)
+    if plan.cut.axis == found.rows.axis.name:
+        return size.images * -(-size.height // (plan.outputs * plan.cut.steps))
+    return -(-size.images // plan.cut.steps)
 
 
 def _streamed(nbytes: int) -> float:
     return nbytes / (_NEAR if nbytes <= _KEPT_BYTES else _FAR)
 
 
-def _size(found: Convolution) -> _Size:
-    def typical(extent: IntExpr, assumed: int) -> int:
-        return extent.value if extent.is_static else assumed
+def _size(found: Convolution, bounds: Mapping[str, Bounds]) -> _Size:
+    least = {name: low or 0 for name, (low, _) in bounds.items()}
+    most = {name: high for name, (_, high) in bounds.items() if high is not None}
 
-    images = 1
-    for axis in found.batch:
-        images *= typical(axis.extent, 1)
+    def typical(extent: IntExpr, assumed: int) -> int:
+        values = {n: max(min(assumed, most.get(n, assumed)), least.get(n, 1)) for n in extent.symbols()}
+        return max(1, extent.evaluate(values))
+
     return _Size(
-        images,
+        prod(typical(a.extent, 1) for a in found.batch),
         typical(found.rows.axis.extent, _TYPICAL),
         typical(found.columns.axis.extent, _TYPICAL),
         found.channel.extent.value,
@@ -139,20 +149,20 @@ def _size(found: Convolution) -> _Size:
     )
 
 
-def _cut(found: Convolution, outputs: int) -> Cut | None:
-    """How a group's points are cut; None: three kernels."""
-    size = _size(found)
+def _cut(found: Convolution, size: _Size, outputs: int) -> Cut | None:
     per_tile = maps(outputs).points ** 2 * (size.channels + size.results) * 4
-    height, width = found.rows.axis.extent, found.columns.axis.extent
-    is_static = all(a.extent.is_static for a in (*found.batch, found.rows.axis, found.columns.axis))
-    if is_static and per_tile * size.tiles(outputs) <= BETWEEN_BYTES:
-        return None
     rows, wide = -(-size.height // outputs), -(-size.width // outputs)
-    batch = [a for a in found.batch if a.extent != ONE]
-    images = BETWEEN_BYTES // (per_tile * rows * wide)
-    if height.is_static and width.is_static and images and batch:
-        count = batch[-1].extent
-        return Cut(batch[-1].name, _even(count.value, images) if count.is_static else images)
+    height, width = found.rows.axis.extent, found.columns.axis.extent
+    batch = [a.extent for a in found.batch]
+    if height.is_static and width.is_static:
+        image = per_tile * rows * wide
+        if all(b.is_static for b in batch):
+            if image * size.images <= BETWEEN_BYTES:
+                return None
+            if image <= BETWEEN_BYTES and batch:
+                return Cut(found.batch[-1].name, _even(batch[-1].value, BETWEEN_BYTES // image))
+        elif image <= BETWEEN_BYTES // 2:
+            return None  # a single image must have work for all threads, and many share the weights
     weights = maps(outputs).points ** 2 * size.channels * size.results * 4
     least = -(-(_FEW_TILES if weights <= _KEPT_BYTES else 2 * _FEW_TILES) // wide)
     fitting = min(_CACHE_BYTES // (per_tile * wide), rows * size.images // _ENOUGH_POINTS)
@@ -164,10 +174,6 @@ def _even(total: int, most: int) -> int:
     """Steps of a block, so that blocks are as equal as can be."""
     blocks = -(-total // min(total, most))
     return -(-total // blocks)
-
-
-def _between(nests: tuple[Nest, ...]) -> list[Buffer]:
-    return [nests[0].stages[1].target, nests[1].stages[1].target]
 
 
 def _fresh(taken: set[str]) -> tuple[str, str]:

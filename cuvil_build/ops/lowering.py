@@ -89,7 +89,7 @@ def lower_region(
         tuple(build.nests),
         tuple(array for _, array in build.constants),
     )
-    return group_nests(slide_nests(use_winograd(region) if winograd else region))
+    return group_nests(slide_nests(use_winograd(region, bounds) if winograd else region))
 
 
 def lower_index_check(

@@ -16,7 +16,7 @@ from cuvil_build.kernel.expr import Load
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.in_place import may_overwrite
 from cuvil_build.kernel.nest import Nest
-from cuvil_build.kernel.winograd import BETWEEN_BYTES, choose_tile, use_winograd
+from cuvil_build.kernel.winograd import BETWEEN_BYTES, plan_winograd, use_winograd
 from cuvil_build.kernel.winograd_find import find_convolution
 from cuvil_build.kernel.winograd_linear import groups
 from cuvil_build.kernel.winograd_maps import TILES, maps, transformed_filters
@@ -165,7 +165,8 @@ def _regions(case: Case) -> tuple[str, ...]:
 
 def test_the_gain_decides() -> None:
     def tile(plane: int, channels: int, results: int = 0) -> int:
-        return choose_tile(Case((1, channels, plane, plane), results or channels).convolution())
+        plan = plan_winograd(Case((1, channels, plane, plane), results or channels).convolution())
+        return 0 if plan is None else plan.outputs
 
     assert [tile(56, 64), tile(28, 128), tile(14, 256), tile(7, 512)] == [4, 4, 2, 2]
     assert [tile(n, 512) for n in (2, 3, 4)] == [0, 0, 0]  # few tiles: weights would be streamed for nothing
@@ -187,8 +188,17 @@ def test_large_layers_become_groups_that_fit_the_cache_and_small_ones_three_kern
     assert nbytes <= BETWEEN_BYTES and group.axes[0].extent.value >= 8
     (many,) = use_winograd(Case((8, 512, 7, 7), 512).region()).nests
     assert isinstance(many, Group) and 1 < many.axes[0].extent.value < 8  # several images at a time
-    (free,) = use_winograd(Case(("batch", 64, 14, 14), 64).region()).nests
-    assert isinstance(free, Group) and "batch" in free.axes[0].extent.symbols()
+    assert len(use_winograd(Case(("batch", 64, 14, 14), 64).region()).nests) == 3
+    (free,) = use_winograd(Case(("batch", 64, 56, 56), 64).region()).nests
+    assert isinstance(free, Group) and free.axes[0].extent == IntExpr.of("batch")
+    assert free.axes[1].extent.value >= 8  # a single image has points for every thread
+
+
+def test_sizes_of_free_dims_are_taken_from_their_bounds() -> None:
+    found = Case((1, 128, "height // 32", "height // 32"), 128).convolution()
+    small, large = (plan_winograd(found, {"height": (low, low)}) for low in (256, 4096))
+    assert small is not None and large is not None
+    assert (small.outputs, large.outputs) == (2, 4)
 
 
 def test_the_result_may_lie_over_what_is_added_to_it() -> None:

@@ -44,7 +44,7 @@ class Case:
 
     @property
     def dims(self) -> tuple[IntExpr, ...]:
-        return tuple(IntExpr.of(d) for d in self.shape)
+        return tuple(IntExpr.parse(d) if isinstance(d, str) else IntExpr.of(d) for d in self.shape)
 
     @property
     def outputs(self) -> tuple[IntExpr, ...]:
