@@ -220,6 +220,40 @@ def depthwise(order: tuple[int, ...], stride: int = 1, channels: int = 20, dilat
     )
 
 
+def one_channel(channels: int) -> Nest:
+    """A 3x3 window of channels that lie last, to one channel, padding 1."""
+    x = buffer("x", ["n", "h", "w", channels])
+    weights = buffer("f", [3, 3, channels], constant=True)
+    y, total = buffer("y", ["n", "h", "w"], "output"), buffer("t", [], "temp")
+    row, column = "i + a - 1", "j + b - 1"
+    tap = within([(0, row, "h"), (0, column, "w")], load(x, "k", row, column, "c"), number(0.0))
+    return Nest(
+        "window",
+        axes(k="n", i="h", j="w"),
+        (
+            stage(
+                axes(a=3, b=3, c=channels), "sum", total, [], apply("mul", tap, load(weights, "a", "b", "c"))
+            ),
+            stage((), "store", y, ["k", "i", "j"], apply("sigmoid", load(total))),
+        ),
+    )
+
+
+def filtered(taps: int) -> Nest:
+    """Every second place of a line, through one filter."""
+    x, weights = buffer("x", ["n", f"2*m + {taps}"]), buffer("f", [taps], constant=True)
+    y, total = buffer("y", ["n", "m"], "output"), buffer("t", [], "temp")
+    value = apply("mul", load(x, "i", "2*j + k"), load(weights, "k"))
+    return Nest(
+        "reduce",
+        axes(i="n", j="m"),
+        (
+            stage(axes(k=taps), "sum", total, [], value),
+            stage((), "store", y, ["i", "j"], load(total)),
+        ),
+    )
+
+
 def pad_last() -> Nest:
     x, y = buffer("x", ["n", "m"]), buffer("y", ["n + 2", "m + 5"], "output")
     value = within([(0, "i - 1", "n"), (0, "j - 2", "m")], load(x, "i - 1", "j - 2"), number(0.5))
@@ -420,6 +454,8 @@ CASES: tuple[Case, ...] = (
         for o in (NCHW, NHWC)
         for s, d in ((1, 1), (2, 1), (1, 2))
     ),
+    *(Case(f"one-channel-{c}", one_channel(c), PLANES, 1e-5) for c in (8, 33)),
+    *(Case(f"filtered-{t}", filtered(t), sizes(n=[1, 0, 2], m=[1, 17, 600])) for t in (9, 64)),
     Case("pad", pad_last(), GRID),
     Case("reverse", reverse(), GRID),
     Case("repeat-columns", repeat_columns(), GRID),
