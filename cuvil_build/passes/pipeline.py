@@ -31,6 +31,7 @@ IMPORT: tuple[str, ...] = (
     "eliminate-identity",
     "simplify-arithmetic",
     "sink-transposes",
+    "gather-one-hot",
     "fold-batch-norm",
     "gather-first",
     "merge-constants",
