@@ -119,11 +119,12 @@ def _tiles_at_once(found: Product, chosen: TileSchedule) -> int:
 
 
 def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> int:
-    """Slices of a panel that take half of the first-level cache, all about as long."""
+    """Slices of a panel, all about as long: one at work and one on its way take three quarters of the
+    first-level cache, rows and waiting sums the rest."""
     if not found.depth.is_static or chosen.mode == "indirect":
         return 0
     depth, lanes = found.depth.value, chosen.lanes
-    fitting = max(lanes, numbers.l1 // 2 // (chosen.width * found.dtype.nbytes))
+    fitting = max(lanes, numbers.l1 * 3 // 8 // (chosen.width * found.dtype.nbytes))
     if not 1 < tiles <= _FEW_TILES or depth < 2 * fitting:
         return 0
     even = -(-depth // -(-depth // fitting))
