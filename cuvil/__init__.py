@@ -2,5 +2,6 @@
 
 from cuvil.load import load
 from cuvil.module import CuvilRuntimeError, Module, Tensor
+from cuvil.profile import Profile
 
-__all__ = ["CuvilRuntimeError", "Module", "Tensor", "load"]
+__all__ = ["CuvilRuntimeError", "Module", "Profile", "Tensor", "load"]

@@ -18,10 +18,12 @@ MANIFEST = "manifest.json"
 _ELF_MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 
-def load(path: str | os.PathLike[str], threads: int = 1) -> Module:
+def load(path: str | os.PathLike[str], threads: int = 1, *, pool: int | None = None) -> Module:
     """Open the module in a folder; its manifest or its library may be named as well.
 
-    `threads` counts the caller's; results do not depend on it. Close the module, or use it in a `with`.
+    `threads` counts the caller's; results do not depend on it. All modules of a process share one set of
+    threads, unless `pool` is the address of a host's own `cuvil_pool`, which outlives the module. Close the
+    module, or use it in a `with`.
     """
     given = Path(path)
     folder = given if given.is_dir() else given.parent
@@ -45,6 +47,7 @@ def load(path: str | os.PathLike[str], threads: int = 1) -> Module:
         tuple(_tensor(entry) for entry in manifest["outputs"]),
         folder / manifest["weights"] if manifest["weights"] is not None else None,
         threads,
+        pool,
     )
 
 

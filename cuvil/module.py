@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from cuvil.dtypes import port_type
+from cuvil.pool import shared
+from cuvil.profile import Profile, Recorder
 
 Shape = tuple[int, ...]
 
@@ -75,6 +77,7 @@ class Module:
         outputs: tuple[Tensor, ...],
         weights: Path | None,
         threads: int,
+        pool: int | None = None,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -108,7 +111,9 @@ class Module:
         self._lent: list[int] = []
         """Outputs whose size has no limit before the run: the module lends its own memory."""
         self._decided_by_run = _decided_by_run(inputs, outputs)
-        self._open(weights, threads)
+        if pool is None and threads > 1:
+            pool = shared.address(library, name)
+        self._open(weights, threads, pool)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name. Inputs are arrays, or anything with `__dlpack__`; the outputs own their memory."""
@@ -128,6 +133,20 @@ class Module:
             raise CuvilRuntimeError(f"{self.name}: {counts}: {', '.join(self._input_names)}")
         with self._lock:
             return tuple(self._call(list(inputs)))
+
+    def profile(self, inputs: Mapping[str, Any], rounds: int = 20) -> Profile:
+        """What each call of a kernel takes, median over so many runs; one before them warms up."""
+        recorder = Recorder(self._functions.calls())
+        for number in range(rounds + 1):
+            recorder.clear()
+            self._record(recorder)
+            try:
+                self.run(inputs)
+            finally:
+                self._record(None)
+            if number:
+                recorder.keep()
+        return recorder.medians()
 
     def close(self) -> None:
         """Give memory and threads back; a closed module runs no more."""
@@ -152,10 +171,10 @@ class Module:
         state = "" if self._context is not None else ", closed"
         return f"<cuvil.Module {self.name}({', '.join(self._input_names)}){state}>"
 
-    def _open(self, weights: Path | None, threads: int) -> None:
+    def _open(self, weights: Path | None, threads: int, pool: int | None) -> None:
         """Without a path for a library that has its weights in itself."""
         context = ctypes.c_void_p()
-        options = _Options(size=ctypes.sizeof(_Options), threads=threads)
+        options = _Options(size=ctypes.sizeof(_Options), threads=threads, pool=pool)
         path = None if weights is None else str(weights).encode()
         status = self._functions.open(ctypes.addressof(context), path, ctypes.addressof(options))
         if status:
@@ -164,6 +183,15 @@ class Module:
                 self._functions.close(context.value)
             raise CuvilRuntimeError(f"{self.name}: {text}")
         self._context = context.value
+
+    def _record(self, recorder: Recorder | None) -> None:
+        """From now on, until it is None."""
+        with self._lock:
+            if self._context is None:
+                return
+            counters = None if recorder is None else ctypes.addressof(recorder.counters)
+            if self._functions.profile(self._context, counters):
+                raise CuvilRuntimeError(f"{self.name}: {self._functions.text(self._context)}")
 
     def _call(self, arrays: list[Any]) -> list[np.ndarray]:
         context = self._context
@@ -285,6 +313,8 @@ class _Functions:
         self.run = _function(library, f"{name}_run", ctypes.c_int, 3)
         self.output_shapes = _function(library, f"{name}_output_shapes", ctypes.c_int, 3)
         self.close = _function(library, f"{name}_close", None, 1)
+        self.profile = _function(library, f"{name}_profile", ctypes.c_int, 2)
+        self.calls = _function(library, f"{name}_calls", ctypes.c_uint32, 0)
         self._error = _function(library, f"{name}_error", ctypes.c_char_p, 1)
 
     def text(self, context: int | None) -> str:

@@ -28,6 +28,7 @@ STEP = StepKind(
     inputs={
         "sources": From("codegen", "sources"),
         "weights": From("codegen", "weights"),
+        "schedules": From("codegen", "schedules"),
         "module": From("link", "module"),
         "report": From("verify", "report"),
         "golden": From("verify", "golden"),

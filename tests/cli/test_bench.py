@@ -14,7 +14,7 @@ from cuvil_build.bundle.golden import GoldenCase, write_golden
 from cuvil_build.cli.commands import bench
 from cuvil_build.cli.main import main
 from cuvil_build.errors import InvalidValue, MissingFile
-from cuvil_build.measure import Timing
+from cuvil_build.measure import CallTime, ModuleProfile, Timing
 
 X = {"x": np.ones((2, 20), np.float32)}
 
@@ -122,7 +122,7 @@ def test_modules_of_other_machines_are_not_timed(tmp_path: Path, capsys: pytest.
 def test_peer_without_a_model_is_told(tmp_path: Path) -> None:
     opened = bench.open_bench(module_folder(tmp_path / "m"), None, "m")
     with pytest.raises(MissingFile, match="openvino needs the ONNX model of m"):
-        bench.time_module(opened, ["openvino"], {}, None, 1, 1)
+        bench.time_module(opened, ["openvino"], X, None, 1, 1)
 
 
 def test_unbuilt_project_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,3 +131,22 @@ def test_unbuilt_project_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
     assert main(["bench", "-C", str(tmp_path)]) == 2
     assert "hint: run 'cuvil build' first" in capsys.readouterr().err
+
+
+def test_kernels_are_timed_shown_and_kept_for_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = ModuleProfile(1, 2e6, (CallTime("map_1", "a, b", 0, 1e6, 1e6),))
+    monkeypatch.setattr(bench, "compare_runtimes", lambda runners, *_, **__: [Timing("m")])
+    monkeypatch.setattr(bench, "profile_module", lambda *_: found)
+    (tmp_path / "cuvil.yaml").write_text(
+        "version: 1\nproject: p\nmodels: {mlp: {source: m.onnx}}\ntargets: {x64: {use: x86_64-avx2}}\n"
+    )
+    module_folder(tmp_path / "build/mlp/fp32/x64")
+    assert main(["bench", "mlp", "--profile", "--format", "json", "-C", str(tmp_path)]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["module"], row["run_ns"]) == ("mlp/fp32/x64", 2_000_000)
+    assert [(r["kernel"], r["ns"]) for r in row["profile"]] == [("map_1", 1_000_000)]
+    assert json.loads((tmp_path / ".cuvil/profiles/mlp/fp32/x64.json").read_text()) == row
+    assert main(["bench", str(tmp_path / "build/mlp/fp32/x64"), "--profile"]) == 0
+    assert "map_1" in capsys.readouterr().out

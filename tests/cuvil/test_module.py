@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +146,60 @@ def test_calls_from_several_threads_do_not_mix(folders: dict[str, Path]) -> None
     for worker in workers:
         worker.join()
     assert not wrong
+
+
+def test_modules_of_a_process_share_their_threads(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Two of one library and one of another, in a process that has no threads of its own yet."""
+    other = plans.build(replace(plans.wide_plan(), name="other"), tmp_path).folder
+    paths = [str(folders["wide"]), str(folders["wide"]), str(other)]
+    script = f"""
+import os
+import numpy as np
+import cuvil
+x = np.ones((4096, 64), np.float32)
+before = len(os.listdir("/proc/self/task"))
+modules = [cuvil.load(f, threads=2) for f in {paths}]
+assert all((m(x)[0] == -3).all() for m in modules)
+assert len(os.listdir("/proc/self/task")) == before + 1
+child = os.fork()
+if not child:
+    modules.append(cuvil.load({paths[2]!r}, threads=2))
+    right = all((m(x)[0] == -3).all() for m in modules)
+    os._exit(0 if right and len(os.listdir("/proc/self/task")) == 2 else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_host_lends_threads_by_address(folders: dict[str, Path]) -> None:
+    counts = []
+    task_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
+    for_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, task_type, ctypes.c_void_p)
+
+    class Pool(ctypes.Structure):
+        _fields_ = [("size", ctypes.c_size_t), ("parallel_for", for_type), ("user", ctypes.c_void_p)]
+
+    pool = Pool(ctypes.sizeof(Pool), for_type(lambda user, count, task, data: counts.append(count)))
+    with cuvil.load(folders["wide"], threads=3, pool=ctypes.addressof(pool)) as module:
+        np.testing.assert_array_equal(module(np.ones((4096, 64), np.float32))[0], -3)
+    assert set(counts) == {3}
+
+
+def test_a_profile_has_a_time_for_each_call(folders: dict[str, Path]) -> None:
+    x = {"x": np.ones((4096, 64), np.float32)}
+    with cuvil.load(folders["wide"], threads=2) as module:
+        profile = module.profile(x, rounds=3)
+        np.testing.assert_array_equal(module.run(x)["y"], -3)
+    assert len(profile.wall_ns) == len(profile.busy_ns) == 40
+    assert all(0 < busy <= 2 * wall for busy, wall in zip(profile.busy_ns, profile.wall_ns))
+    assert sum(profile.wall_ns) <= 2 * profile.run_ns
+
+
+def test_a_profile_ends_where_a_run_fails(moving: cuvil.Module) -> None:
+    with pytest.raises(cuvil.CuvilRuntimeError, match="unknown input"):
+        moving.profile({"z": X})
+    np.testing.assert_array_equal(moving(X, K)[0], -(X * 2 + 1))
+    moving.close()
+    with pytest.raises(cuvil.CuvilRuntimeError, match="closed"):
+        moving.profile({"k": K, "x?": X})

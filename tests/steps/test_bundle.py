@@ -20,6 +20,7 @@ def test_the_folder_has_all_that_a_module_needs(net: Built) -> None:
         "manifest.json",
         "module.so",
         "net.h",
+        "reports/calls.json",
         "reports/memory.json",
         "reports/verify.json",
         "weights.safetensors",

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import onnx_ir as ir
 import typer
 
+from cuvil_build.bundle.call_table import FILE_NAME as CALLS
 from cuvil_build.bundle.golden import read_golden
 from cuvil_build.bundle.manifest import FILE_NAME
 from cuvil_build.cli import console, options, selection
+from cuvil_build.cli.bench.kernels import print_profile, profile_data, profile_file, write_profile
 from cuvil_build.comparison import Array
 from cuvil_build.config.load import LoadedProject
 from cuvil_build.config.matrix import Variant
@@ -22,7 +24,17 @@ from cuvil_build.config.project import PathSource, PypiSource
 from cuvil_build.cuir.index_ranges import index_ranges
 from cuvil_build.errors import InvalidValue, MissingFile, NotYet, nearest
 from cuvil_build.frontends.pypi import fetch_member
-from cuvil_build.measure import PEERS, Feeds, Runner, Timing, check_kind, compare_runtimes, rest_of
+from cuvil_build.measure import (
+    PEERS,
+    Feeds,
+    ModuleProfile,
+    Runner,
+    Timing,
+    check_kind,
+    compare_runtimes,
+    profile_module,
+    rest_of,
+)
 from cuvil_build.reference import run_reference
 from cuvil_build.samples import DimRange, InputSpec, load_samples, random_samples
 
@@ -40,6 +52,8 @@ class Bench:
     folder: Path
     manifest: Mapping[str, Any]
     model: Path | None
+    profile: Path | None = None
+    """Where the project keeps what its kernels took."""
 
     @property
     def inputs(self) -> list[InputSpec]:
@@ -65,6 +79,17 @@ class Bench:
         return int(self.manifest["library_bytes"]) + beside
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was measured of one module."""
+
+    bench: Bench
+    timings: Sequence[Timing]
+    shapes: Mapping[str, tuple[int, ...]]
+    """Of the inputs."""
+    kernels: ModuleProfile | None = None
+
+
 def command(
     what: Annotated[
         list[str] | None, typer.Argument(metavar="DIR|SELECTOR", help="Module folders, or selectors.")
@@ -88,9 +113,19 @@ def command(
     ] = None,
     samples: Annotated[Path | None, typer.Option(help="An .npz file with the inputs.")] = None,
     model: Annotated[Path | None, typer.Option(help="The ONNX file that peers run.")] = None,
+    kernels: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Time each kernel inside the module's runs as well; of a project's module, "
+            "'cuvil explain fusion' then shows it.",
+        ),
+    ] = False,
     directory: options.FolderOption = options.HERE,
     file: options.FileOption = None,
-    profile: options.ProfileOption = None,
+    profile: Annotated[
+        str | None, typer.Option("--config-profile", metavar="NAME", help="Merge this profile over the rest.")
+    ] = None,
     sets: options.SetOption = None,
     format: options.FormatOption = options.TEXT,
 ) -> int:
@@ -104,17 +139,24 @@ def command(
         project = selection.load(directory, file, profile, sets)
         benches += project_benches(project.loaded, project.select(selectors), model, bool(peers))
     results = []
+    rest_ms = rest_of(threads, rest)
     for bench in runnable(benches):
-        timings, shapes = time_module(bench, peers, sizes, samples, threads, rounds, rest)
-        results.append((bench, timings, shapes))
-    if format is options.OutputFormat.json:
-        console.emit_json(
-            [to_json(*result, threads=threads, rest_ms=rest_of(threads, rest)) for result in results]
+        feeds, want = choose_feeds(bench, sizes, samples)
+        timings = time_module(bench, peers, feeds, want, threads, rounds, rest_ms)
+        found = (
+            profile_module(bench.folder, bench.folder / CALLS, feeds, threads, rounds) if kernels else None
         )
+        results.append(Result(bench, timings, {n: a.shape for n, a in feeds.items()}, found))
+    rows = [to_json(result, threads=threads, rest_ms=rest_ms) for result in results]
+    for result, row in zip(results, rows):
+        if result.kernels is not None and result.bench.profile is not None:
+            write_profile(result.bench.profile, row)
+    if format is options.OutputFormat.json:
+        console.emit_json(rows)
     else:
-        for bench, timings, shapes in results:
-            print_bench(bench, timings, shapes, turns_line(threads, rounds, rest_of(threads, rest)))
-    return 1 if any(t.problem for _, timings, _ in results for t in timings) else 0
+        for result in results:
+            print_bench(result, turns_line(threads, rounds, rest_ms))
+    return 1 if any(t.problem for result in results for t in result.timings) else 0
 
 
 def parse_dims(words: Sequence[str]) -> dict[str, int]:
@@ -140,7 +182,8 @@ def project_benches(
     if model is not None and len({v.model for v in found}) > 1:
         raise InvalidValue("--model goes with one model", hint="select one, as in 'cuvil bench model:NAME'")
     sources = {v.model: model or source_of(loaded, v, need_model) for v in found}
-    return [open_bench(loaded.folder / "build" / v.id, sources[v.model], v.id) for v in found]
+    opened = [(v, open_bench(loaded.folder / "build" / v.id, sources[v.model], v.id)) for v in found]
+    return [replace(bench, profile=profile_file(loaded.folder, v.id)) for v, bench in opened]
 
 
 def source_of(loaded: LoadedProject, variant: Variant, need_model: bool) -> Path | None:
@@ -170,13 +213,12 @@ def runnable(benches: Sequence[Bench]) -> list[Bench]:
 def time_module(
     bench: Bench,
     peers: Sequence[str],
-    sizes: Mapping[str, int],
-    samples: Path | None,
+    feeds: Feeds,
+    want: Mapping[str, Array] | None,
     threads: int,
     rounds: int,
-    rest_ms: float | None = None,
-) -> tuple[list[Timing], dict[str, tuple[int, ...]]]:
-    feeds, want = choose_feeds(bench, sizes, samples)
+    rest_ms: float = 0.0,
+) -> list[Timing]:
     runners = [Runner(bench.name, "cuvil", bench.folder)]
     for peer in peers:
         if bench.model is None:
@@ -188,8 +230,7 @@ def time_module(
         runners.append(Runner(peer, peer, bench.model))
     if want is None and bench.model is not None and bench.model.is_file():
         want = run_reference(bench.model, feeds).outputs
-    timings = compare_runtimes(runners, feeds, threads=threads, rounds=rounds, rest_ms=rest_ms, want=want)
-    return timings, {name: array.shape for name, array in feeds.items()}
+    return compare_runtimes(runners, feeds, threads=threads, rounds=rounds, rest_ms=rest_ms, want=want)
 
 
 def choose_feeds(
@@ -222,15 +263,18 @@ def turns_line(threads: int, rounds: int, rest_ms: float) -> str:
     return f"{threads} thread(s), {rounds} rounds in turn{rested}"
 
 
-def print_bench(
-    bench: Bench, timings: Sequence[Timing], shapes: Mapping[str, tuple[int, ...]], turns: str
-) -> None:
-    inputs = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())
+def print_bench(result: Result, turns: str) -> None:
+    bench, timings = result.bench, result.timings
+    shapes = result.shapes.items()
+    inputs = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes)
     console.print_line(f"{bench.name}: {inputs}; {turns}")
     console.print_table(COLUMNS, [table_row(bench, timing) for timing in timings])
     for timing in timings:
         if timing.problem:
             console.print_line(f"{timing.label} failed: {timing.problem}")
+    if result.kernels is not None:
+        console.print_line()
+        print_profile(result.kernels)
     console.print_line()
 
 
@@ -257,18 +301,13 @@ def size_of(bench: Bench, timing: Timing) -> int:
     return bench.nbytes if timing.nbytes is None else timing.nbytes
 
 
-def to_json(
-    bench: Bench,
-    timings: Sequence[Timing],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    threads: int,
-    rest_ms: float,
-) -> dict[str, object]:
+def to_json(result: Result, *, threads: int, rest_ms: float) -> dict[str, object]:
+    kernels = {} if result.kernels is None else profile_data(result.kernels)
     return {
-        "module": bench.name,
+        "module": result.bench.name,
         "threads": threads,
         "rest_ms": rest_ms,
-        "inputs": {name: list(shape) for name, shape in shapes.items()},
-        "runtimes": [{**asdict(t), "nbytes": size_of(bench, t)} for t in timings],
+        "inputs": {name: list(shape) for name, shape in result.shapes.items()},
+        "runtimes": [{**asdict(t), "nbytes": size_of(result.bench, t)} for t in result.timings],
+        **kernels,
     }

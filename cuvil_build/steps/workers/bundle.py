@@ -6,6 +6,8 @@ import json
 import shutil
 
 from cuvil_build import __version__
+from cuvil_build.bundle.call_table import FILE_NAME as CALLS
+from cuvil_build.bundle.call_table import call_table
 from cuvil_build.bundle.manifest import ModuleFacts, build_manifest, write_manifest
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.module_folder import (
@@ -36,7 +38,10 @@ def run(job: Job) -> None:
     for name, path in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(path, folder / name)
-    names = sorted(files)
+    schedules = json.loads(job.inputs["schedules"].read_text())
+    calls = json.dumps(call_table(facts["order"], schedules), indent=1) + "\n"
+    (folder / CALLS).write_text(calls)
+    names = sorted([*files, CALLS])
     if target.runner == "wasm":
         names += write_javascript(folder, facts, target)
     toolchain = find_toolchain(str(job.params["toolchain"]))

@@ -180,6 +180,7 @@ def _facts(plan: ModulePlan, graph: LoweredGraph, members: Sequence[Mapping[str,
         "embedded": plan.embedded,
         "kernels": [k.symbol for k in plan.kernels],
         "calls": _calls(plan),
+        "order": _order(plan),
         "launches": sum(1 for _ in launches_of(plan.body)),
     }
 
@@ -197,6 +198,15 @@ def _calls(plan: ModulePlan) -> dict[str, list[str]]:
     for call in calls_of(plan.body):
         found.setdefault(plan.kernels[call.kernel].symbol, []).append(call.comment)
     return {symbol: sorted(comments) for symbol, comments in sorted(found.items())}
+
+
+def _order(plan: ModulePlan) -> list[dict[str, object]]:
+    """Every call, as the module's table has them."""
+    return [
+        {"kernel": plan.kernels[call.kernel].symbol, "nodes": call.comment, "launch": number}
+        for number, calls in enumerate(launches_of(plan.body))
+        for call in calls
+    ]
 
 
 def _tensor(tensor: TensorSpec, bounds: dict[str, list[int | None]]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""How `cuvil bench` shows what it measured."""
