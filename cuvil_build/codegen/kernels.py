@@ -63,6 +63,8 @@ class KernelPart:
     """What its `d0`, `d1`, … are, over the kernel's dims and, in a group, its axes."""
     cost: float
     """Estimated, per point and in scalar operations; of loops alone."""
+    transform: Transform | None = None
+    """What computes whole tiles of results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,8 @@ class _Scheduling:
         return program, widened_packings(self._wide, packings)
 
     def part(self, dims: tuple[IntExpr, ...]) -> KernelPart:
-        return KernelPart(self._nest, self._product, self.schedule, self._tuned is not None, dims, self._cost)
+        tuned = self._tuned is not None
+        return KernelPart(self._nest, self._product, self.schedule, tuned, dims, self._cost, self._transform)
 
 
 def _emit_group(group: CanonicalGroup, numbers: Numbers, tuned: Mapping[int, NestSchedule]) -> _Emitted:

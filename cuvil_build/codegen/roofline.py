@@ -17,6 +17,8 @@ from cuvil_build.kernel.expr import Apply, Buffer
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads, parts
 from cuvil_build.kernel.tile_product import Product
 from cuvil_build.kernel.tile_schedule import TileSchedule
+from cuvil_build.kernel.winograd_linear import operations
+from cuvil_build.kernel.winograd_transform import Transform
 from cuvil_build.target.descriptor import Target
 
 Sizes = Mapping[str, int]
@@ -101,6 +103,8 @@ def predicted_cycles(part: KernelPart, sizes: Sizes, target: Target) -> float:
         found = sized(part.product, sizes)
         rate = part.schedule.lanes * target.fma.ports
         return _tile_cycles(found, part.schedule, target) + _apart(part, sizes) / rate
+    if part.transform is not None:
+        return _apart(part, sizes) / (target.lanes(part.transform.source.dtype.nbytes) * target.fma.ports)
     points = prod(_value(a.extent, sizes) for a in part.nest.axes)
     return part.cost * points / target.fma.ports
 
@@ -141,11 +145,18 @@ def _slots(part: KernelPart, sizes: Sizes) -> int:
 
 def _apart(part: KernelPart, sizes: Sizes) -> int:
     """Operations that are no multiply-adds."""
-    total = 0
+    total = 0 if part.transform is None else _of_tiles(part.transform, sizes)
     for stage, steps in _stages(part, sizes):
-        operations = sum(function_cost(p.function) for p in parts(stage.value) if isinstance(p, Apply))
-        total += steps * (operations + (stage.kind != "store") - 2 * _is_fused(stage))
+        functions = sum(function_cost(p.function) for p in parts(stage.value) if isinstance(p, Apply))
+        total += steps * (functions + (stage.kind != "store") - 2 * _is_fused(stage))
     return total
+
+
+def _of_tiles(found: Transform, sizes: Sizes) -> int:
+    """Along the rows' line for each column of operands, then along the columns' for each row of results."""
+    rows, columns = found.rows, found.columns
+    tile = operations(rows.matrix) * columns.operands + operations(columns.matrix) * rows.results
+    return tile * prod(_value(a.extent, sizes) for a in (*found.tile_axes(), found.vector))
 
 
 def _multiply_adds(part: KernelPart, sizes: Sizes) -> int:
@@ -157,7 +168,8 @@ def _stages(part: KernelPart, sizes: Sizes) -> Iterator[tuple[Stage, int]]:
     if not isinstance(part.nest, Nest):
         return
     points = prod(_value(a.extent, sizes) for a in part.nest.axes)
-    for stage in part.nest.stages:
+    stages = part.nest.stages
+    for stage in stages if part.transform is None else stages[1:]:
         yield stage, points * prod(_value(a.extent, sizes) for a in stage.axes)
 
 

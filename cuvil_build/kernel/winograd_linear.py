@@ -27,6 +27,12 @@ class Group:
         return tuple(sorted({number for kind, number in used if kind == "in"}))
 
 
+def operations(matrix: Sequence[Row]) -> int:
+    """Additions, multiplications, and both at once."""
+    steps = [terms for group in groups(matrix) for terms in group.steps]
+    return sum(len(terms) - 1 + (terms[0][0] != 1.0) for terms in steps)
+
+
 def groups(matrix: Sequence[Row]) -> tuple[Group, ...]:
     """Every result once: rows that differ in signs alone share their parts, and so do equal or opposite
     columns."""
