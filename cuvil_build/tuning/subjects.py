@@ -20,12 +20,7 @@ def subjects_of(
 ) -> list[Subject]:
     """Kernels of a module with the share of it that they are predicted to take; `rows` are of its
     `schedules.json`. `times` are measured ones, by kernel: where there are any, they decide."""
-    shares: dict[str, float] = {}
-    for row in rows:
-        predicted = float(row["calls"] * row["predicted_cycles"])
-        shares[row["key"]] = shares.get(row["key"], 0.0) + (
-            times.get(row["kernel"], 0.0) if times else predicted
-        )
+    shares = _shares(rows, times)
     numbers = Numbers.from_target(target)
     found: dict[str, Subject] = {}
     for item in regions_of(graph.body):
@@ -36,6 +31,20 @@ def subjects_of(
             sizes = tuned_sizes(graph)
             found[key] = Subject(key, nest, sizes, shares.get(key, 0.0), ", ".join(item.nodes))
     return list(found.values())
+
+
+def _shares(rows: Sequence[Mapping[str, Any]], times: Mapping[str, float]) -> dict[str, float]:
+    """What each kernel takes, in any unit; what was not measured as it is predicted beside what was."""
+    predicted: dict[tuple[str, str], float] = {}
+    for row in rows:
+        place = row["key"], row["kernel"]
+        predicted[place] = predicted.get(place, 0.0) + row["calls"] * row["predicted_cycles"]
+    both = [(times[kernel], cycles) for (_, kernel), cycles in predicted.items() if kernel in times]
+    rate = sum(ns for ns, _ in both) / (sum(cycles for _, cycles in both) or 1.0) if both else 1.0
+    shares: dict[str, float] = {}
+    for (key, kernel), cycles in predicted.items():
+        shares[key] = shares.get(key, 0.0) + times.get(kernel, cycles * rate)
+    return shares
 
 
 def merged(found: Sequence[Subject]) -> list[Subject]:

@@ -14,7 +14,7 @@ import typer
 
 from cuvil_build.api import BuildResult, Project
 from cuvil_build.cli import console, options, selection
-from cuvil_build.cli.explain.schedule import read_profile
+from cuvil_build.cli.explain.schedule import known_times
 from cuvil_build.config.matrix import Variant
 from cuvil_build.errors import InvalidValue, NotExecuted, StepCrashed
 from cuvil_build.kernel.schedule_values import changed_fields, to_values
@@ -52,7 +52,8 @@ def command(
         typer.Option(
             "--measured",
             metavar="FILE",
-            help="What 'cuvil bench --profile --format json' gave: the slowest kernels are tuned first.",
+            help="What 'cuvil bench --profile --format json' gave; else the last profile of each variant. "
+            "The slowest kernels are tuned first.",
         ),
     ] = None,
     record: Annotated[
@@ -70,7 +71,7 @@ def command(
     cpu = cpu_model()
     path = project.root / record if record is not None else record_path(project, cpu)
     known = read_record(path, str(path)).entries if path.exists() else ()
-    groups = _subjects(project, selectors or [], {} if measured is None else read_profile(measured))
+    groups = _subjects(project, selectors or [], measured)
     skipped = set() if again else {entry.kernel for entry in known}
     deadline = time.monotonic() + seconds
     rows = []
@@ -109,7 +110,7 @@ def record_path(project: Project, cpu: str) -> Path:
 
 
 def _subjects(
-    project: Project, selectors: Sequence[str], times: Mapping[str, Mapping[str, float]]
+    project: Project, selectors: Sequence[str], measured: Path | None
 ) -> list[tuple[Target, list[Subject]]]:
     """By target: what is selected and runs here, brought up to date as far as its kernels."""
     folders = search_path("targets", project.root)
@@ -128,7 +129,8 @@ def _subjects(
         )
     for line in reasons:
         console.print_note(f"left out: {line}")
-    names = [variant.id for variants in chosen.values() for variant in variants]
+    wanted = [variant for variants in chosen.values() for variant in variants]
+    names, times = [variant.id for variant in wanted], known_times(project, wanted, measured)
     with console.Progress(verbose=False) as progress:
         progress.note(f"kernels of {len(names)} variants")
         result = project.build(names, until="codegen")

@@ -12,6 +12,7 @@ import typer
 
 from cuvil_build.api import BuildResult, Project
 from cuvil_build.cli import console, options, selection
+from cuvil_build.cli.bench.kernels import profile_file
 from cuvil_build.cli.sizes import show_bytes
 from cuvil_build.config.matrix import Variant
 from cuvil_build.errors import FileAccess, InvalidValue, StepCrashed
@@ -41,7 +42,11 @@ def command(
     ] = None,
     measured: Annotated[
         Path | None,
-        typer.Option("--measured", metavar="FILE", help="What 'cuvil bench --profile --format json' gave."),
+        typer.Option(
+            "--measured",
+            metavar="FILE",
+            help="What 'cuvil bench --profile --format json' gave; else the last profile of each.",
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All kernels, not only those that take most.")] = False,
     format: options.FormatOption = options.TEXT,
@@ -51,8 +56,8 @@ def command(
     sets: options.SetOption = None,
 ) -> None:
     project = selection.load(directory, file, profile, sets)
-    times = {} if measured is None else read_profile(measured)
-    found = gather(project, project.select(selectors or []), times)
+    chosen = project.select(selectors or [])
+    found = gather(project, chosen, known_times(project, chosen, measured))
     if format is options.OutputFormat.json:
         console.emit_json([as_json(one, ghz) for one in found])
         return
@@ -80,10 +85,21 @@ def _explained(
     return Explained(variant.id, rows, times.get(variant.id, {}))
 
 
+def known_times(
+    project: Project, chosen: Sequence[Variant], measured: Path | None
+) -> dict[str, dict[str, float]]:
+    """Of the file that is given, or else what the last profile of each variant says."""
+    if measured is not None:
+        return read_profile(measured)
+    paths = [profile_file(project.root, variant.id) for variant in chosen]
+    return {name: row for path in paths if path.exists() for name, row in read_profile(path).items()}
+
+
 def read_profile(path: Path) -> dict[str, dict[str, float]]:
     """Nanoseconds of all calls of a kernel in a run, by variant and kernel."""
     try:
-        rows = json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes())
+        rows = data if isinstance(data, list) else [data]
         return {
             str(row["module"]): {str(k["kernel"]): float(k["ns"]) for k in row["profile"]}
             for row in rows
