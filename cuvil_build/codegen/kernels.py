@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from cuvil_build.codegen.plan import KernelSpec
 from cuvil_build.codegen.printers.c import print_program
@@ -65,6 +65,8 @@ class KernelPart:
     """Estimated, per point and in scalar operations; of loops alone."""
     transform: Transform | None = None
     """What computes whole tiles of results."""
+    repeat: Axis | None = None
+    """How often it runs in each step of a point of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,9 @@ class EmittedKernel:
     """Of what is computed and of the numbers it is computed by: equal whatever the schedule."""
     parts: tuple[KernelPart, ...]
     axes: tuple[Axis, ...] = ()
-    """Of a group: its parts run once at each point of them."""
+    """Of a group: its parts run at each point of them."""
+    walk: Axis | None = None
+    """The steps that each point takes."""
     about: str = ""
 
 
@@ -121,9 +125,13 @@ def emit_kernel(
         {named[b]: packing for b, packing in found.packings.items()},
         name,
         found.parts,
-        canonical.axes if isinstance(canonical, CanonicalGroup) else (),
+        *_loops(canonical),
         found.about,
     )
+
+
+def _loops(canonical: Canonical | CanonicalGroup) -> tuple[tuple[Axis, ...], Axis | None]:
+    return (canonical.axes, canonical.walk) if isinstance(canonical, CanonicalGroup) else ((), None)
 
 
 def kernel_dims(nest: Kernel) -> tuple[IntExpr, ...]:
@@ -240,7 +248,7 @@ class _Scheduling:
 
 def _emit_group(group: CanonicalGroup, numbers: Numbers, tuned: Mapping[int, NestSchedule]) -> _Emitted:
     found = [_Scheduling(s.canonical, numbers, tuned.get(n)) for n, s in enumerate(group.steps)]
-    parts = tuple(s.part(step.dims) for s, step in zip(found, group.steps))
+    parts = tuple(replace(s.part(step.dims), repeat=step.repeat) for s, step in zip(found, group.steps))
     waiting = iter(found)
     program, packings = build_group_program(group, lambda _: next(waiting).program(), _describe_step)
     about = _describe_group(group)

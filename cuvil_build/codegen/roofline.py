@@ -60,17 +60,31 @@ class Limit:
 def work_of(kernel: EmittedKernel, sizes: Sizes) -> Work:
     """`sizes` are of the symbols of the nest that the kernel was emitted for."""
     dims = {f"d{n}": _value(dim, sizes) for n, dim in enumerate(kernel.dims)}
-    points = prod(_value(a.extent, dims) for a in kernel.axes)
-    first = {a.name: 0 for a in kernel.axes}
     slots = fused = 0
     for part in kernel.parts:
-        own = {f"d{n}": _value(dim, dims | first) for n, dim in enumerate(part.dims)}
-        fused += points * _multiply_adds(part, own)
-        slots += points * _slots(part, own)
+        runs, own = runs_of(kernel, part, dims)
+        fused += runs * _multiply_adds(part, own)
+        slots += runs * _slots(part, own)
     most = _touched(kernel, dims) if not kernel.axes else {}
     read = [(b.constant, min(_nbytes(b, sizes), most.get(n, 1 << 62))) for n, b in enumerate(kernel.buffers)]
     weights = sum(n for constant, n in read if constant)
     return Work(slots + fused, slots, fused, weights, sum(n for constant, n in read if not constant))
+
+
+def runs_of(kernel: EmittedKernel, part: KernelPart, dims: Sizes) -> tuple[int, dict[str, int]]:
+    """How often a part runs in one run of its kernel, and its own dims: of a walk, those half way."""
+    points = prod(_value(a.extent, dims) for a in kernel.axes)
+    at = {**dims, **{a.name: 0 for a in kernel.axes}}
+    steps = 1
+    if kernel.walk is not None:
+        steps = _value(kernel.walk.extent, at)
+        at[kernel.walk.name] = steps // 2
+    runs = steps
+    if part.repeat is not None:
+        name = "" if kernel.walk is None else kernel.walk.name
+        runs = sum(_value(part.repeat.extent, {**at, name: step}) for step in range(steps))
+        at[part.repeat.name] = 0
+    return points * runs, {f"d{n}": _value(dim, at) for n, dim in enumerate(part.dims)}
 
 
 def limit_of(work: Work, lanes: int, target: Target, memory: Memory) -> Limit:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 from cuvil_build.codegen.checks import regions_of
 from cuvil_build.codegen.kernels import EmittedKernel, KernelPart, describe
-from cuvil_build.codegen.roofline import Memory, lanes_of, limit_of, predicted_cycles, work_of
+from cuvil_build.codegen.roofline import Memory, lanes_of, limit_of, predicted_cycles, runs_of, work_of
 from cuvil_build.kernel.schedule_values import to_values
 from cuvil_build.kernel.schedule_words import in_words
 from cuvil_build.ops.lowered_graph import LoweredGraph
@@ -45,12 +44,10 @@ def schedule_report(
 def _row(site: _Site, target: Target, memory: Memory) -> dict[str, Any]:
     kernel = site.kernel
     dims = {f"d{n}": value for n, value in enumerate(site.dims)}
-    points = prod(a.extent.evaluate(dims) for a in kernel.axes)
-    first = {a.name: 0 for a in kernel.axes}
     parts = []
     for part in kernel.parts:
-        own = {f"d{n}": dim.evaluate(dims | first) for n, dim in enumerate(part.dims)}
-        parts.append(_part_row(part, points * predicted_cycles(part, own, target)))
+        runs, own = runs_of(kernel, part, dims)
+        parts.append(_part_row(part, runs * predicted_cycles(part, own, target)))
     work = work_of(kernel, site.sizes)
     limit = limit_of(work, lanes_of(kernel, target), target, memory)
     return {
