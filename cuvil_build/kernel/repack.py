@@ -12,9 +12,10 @@ from cuvil_build.kernel.cost import choose_schedule
 from cuvil_build.kernel.expr import Buffer, Expr, Load
 from cuvil_build.kernel.flat import flatten
 from cuvil_build.kernel.intern import Interner
-from cuvil_build.kernel.nest import Axis, Nest
+from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
-from cuvil_build.kernel.packing import Packing
+from cuvil_build.kernel.packing import Packing, as_it_lies
+from cuvil_build.kernel.repack_panels import panel_constants
 
 _WORTH_IT = 0.9
 """A second copy of weights must save a tenth of the work."""
@@ -35,8 +36,11 @@ def repack_constants(nest: Nest, numbers: Numbers) -> tuple[Nest, dict[str, Pack
         cost = choose_schedule(flatten(_reordered(nest, orders), access), numbers)[1]
         if cost < best_cost:
             best, best_cost = orders, cost
-    packings = {name: _packing(buffer) for name, buffer in sorted(best.items())}
-    return (_reordered(nest, best) if best else nest), packings
+    packings = {name: as_it_lies(buffer) for name, buffer in sorted(best.items())}
+    nest = _reordered(nest, best) if best else nest
+    schedule = choose_schedule(flatten(nest, access), numbers)[0]
+    nest, panels = panel_constants(nest, schedule)
+    return nest, {**packings, **panels}
 
 
 def _movable(nest: Nest) -> dict[str, list[Load]]:
@@ -86,10 +90,3 @@ def _reordered(nest: Nest, orders: Mapping[str, Buffer]) -> Nest:
         for s in nest.stages
     )
     return replace(nest, stages=stages)
-
-
-def _packing(buffer: Buffer) -> Packing:
-    axes = [Axis(f"p{d}", buffer.shape[d]) for d in buffer.order]
-    index = tuple(IntExpr.of(f"p{d}") for d in range(len(buffer.shape)))
-    width = axes[-1].extent.value
-    return Packing((), tuple(axes[:-1]), axes[-1], index, width, width)

@@ -467,7 +467,10 @@ CASES: tuple[Case, ...] = (
     Case("dequantize", dequantize(), TAILS),
     Case("running-sum", running_sum(), GRID, 1e-5),
     Case("recurrence", recurrence(), sizes(n=[1, 2, 0, 5], b=[1, 3, 1, 2]), low=-1, high=1),
-    Case("recurrence-wide", recurrence(76), sizes(n=[1, 5], b=[1, 2]), low=-0.3, high=0.3),
+    *(
+        Case(f"recurrence-{h}", recurrence(h), sizes(n=[1, 5], b=[1, 2]), low=-0.1, high=0.1)
+        for h in (76, 128, 256)
+    ),
     Case("matmul-int", matmul(), GRID),
     Case("swish-chain", swish_chain(), TAILS[:4]),
     Case("two-pieces", two_pieces(), GRID),
