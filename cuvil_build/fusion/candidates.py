@@ -12,6 +12,7 @@ from cuvil_build.errors import Internal
 from cuvil_build.fusion.expression import NotKnown
 from cuvil_build.fusion.gain import Cost, Costs
 from cuvil_build.fusion.grow import NO_LIMITS, Limits, grow
+from cuvil_build.fusion.keeping import Keeping
 from cuvil_build.fusion.match import Match, find_matches, obstacle, product_of
 from cuvil_build.fusion.overrides import Override, Overrides, Pin
 from cuvil_build.fusion.pattern import ANCHOR, RESULT, Chain, GraphPattern, OpName, Pattern, PatternNode
@@ -44,6 +45,8 @@ class Refusal:
     found: Found
     reason: str
     override: Override | Pin | None = None
+    is_group: bool = False
+    """A group that would gain nothing: told also where its nodes are in other regions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +268,14 @@ class Finder:
             self.refusals.append(Refusal(found, f"denied at {denied.loc}", denied))
             return None
         wanted = pin or self.overrides.forced(rule.name, names)
+        checked = False
         try:
             self._check_constraints(found)
+            checked = True
             saved = self._saved(found)
         except Refused as refused:
-            self.refusals.append(Refusal(found, refused.reason, wanted))
+            is_group = checked and rule.kernel == "group"
+            self.refusals.append(Refusal(found, refused.reason, wanted, is_group))
             return None
         gain = saved.nanoseconds
         if wanted is None and (gain < 0 or (gain == 0 and rule.replacement is None)):
@@ -294,8 +300,7 @@ class Finder:
         apart = self.costs.apart(found.nodes)
         pattern, replacement = found.rule.patterns[found.number], found.rule.replacement
         if replacement is None:
-            is_group = found.rule.granularity == "module"
-            return apart - self.costs.region(found.nodes, found.result, is_group)
+            return apart - self._region(found)
         if not isinstance(pattern, GraphPattern):
             raise Internal(f"rule '{found.rule.name}' replaces a chain")
         draft = self.replacer.draft(Match(found.values, found.nodes), pattern, replacement)
@@ -304,3 +309,12 @@ class Finder:
         for _, node in draft.nodes:
             self.costs.forget(node)
         return saved
+
+    def _region(self, found: Found) -> Cost:
+        """Raises Refused where the rule wants a group and none gains."""
+        if found.rule.kernel == "any":
+            return self.costs.region(found.nodes, found.result)
+        cost = Keeping(self.scope, self.costs).region(found.nodes, found.result)
+        if isinstance(cost, str):
+            raise Refused(cost)
+        return cost

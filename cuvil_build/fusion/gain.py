@@ -7,7 +7,7 @@ gains are counted for one machine that stands between them, whatever is built fo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -107,9 +107,9 @@ class Costs:
             total += self._node(node)
         return total
 
-    def region(self, nodes: Sequence[ir.Node], result: ir.Value, is_group: bool = False) -> Cost:
-        """As one region. What a kernel wants in memory is stored inside of it; a group keeps it in the
-        cache."""
+    def region(self, nodes: Sequence[ir.Node], result: ir.Value, kept: Container[ir.Value] = ()) -> Cost:
+        """As one region. What a kernel wants in memory is stored inside of it, but for what a group has
+        `kept` in the cache."""
         inside = set(nodes)
         read: dict[ir.Value, int] = {}
         stored = 0
@@ -119,7 +119,7 @@ class Costs:
                     read[value] = max(read.get(value, 0), self._read_bytes(node, value))
         launches, flops = 1, sum(self._flops(node) for node in nodes)
         for value, times in self._computed(nodes, inside).items():
-            if times == 0 and not is_group:
+            if times == 0 and value not in kept:
                 launches += 1
                 stored += 2 * self.nbytes(value)
             maker = value.producer()
@@ -132,6 +132,22 @@ class Costs:
         self._costs.pop(node, None)
         for value in node.outputs:
             self._counts.pop(value, None)
+
+    def wanted_in_memory(self, nodes: Sequence[ir.Node]) -> dict[ir.Value, ir.Node]:
+        """What nodes of a region compute and a kernel of it wants in memory, and the node that does."""
+        inside = set(nodes)
+        stored = {value for value, times in self._computed(nodes, inside).items() if times == 0}
+        found: dict[ir.Value, ir.Node] = {}
+        for node in nodes:
+            if self.scope.kind(node) not in STREAMED:
+                for value in self.scope.data_operands(node):
+                    if value in stored:
+                        found.setdefault(value, node)
+        return found
+
+    def size(self, *dims: IntExpr) -> int:
+        """Their product at usual sizes."""
+        return self._evaluated(dims)
 
     def nbytes(self, value: ir.Value) -> int:
         known = self.scope.inference.known.get(value)

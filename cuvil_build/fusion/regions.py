@@ -108,7 +108,8 @@ class Regions:
     def _that_matter(self) -> list[Refusal]:
         """Refusals of places that did not become regions anyway, and where regions end."""
         ends = [end for candidate in self.chosen for end in candidate.ends]
-        alone = [r for r in self.finder.refusals if r.override is not None or self._is_open(r)]
+        refused = self.finder.refusals
+        alone = [r for r in refused if r.override is not None or r.is_group or self._is_open(r)]
         return [*_largest([*ends, *alone]), *self._outbid]
 
     def _is_open(self, refusal: Refusal) -> bool:

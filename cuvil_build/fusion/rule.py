@@ -50,6 +50,10 @@ class RuleFile(_Record):
     pattern: Texts = Field(min_length=1, description="A chain or a graph, or several of them.")
     where: Texts = Field((), description="Constraints that must all hold.")
     action: Union[Literal["fuse"], ReplaceWith]
+    kernel: Literal["any", "group"] = Field(
+        "any",
+        description="`group`: refused unless a group of kernels keeps inner values in the cache, at a gain.",
+    )
     tolerance: float = Field(1e-5, ge=0, le=0.1, description="Relative, of numbers in the pattern.")
     trust: Annotated[float, Field(ge=0, le=1)] | str = Field(
         1.0, description="How sure the gain is, from 0 to 1; a number or a formula."
@@ -71,6 +75,8 @@ class Rule:
     where: tuple[Expression, ...]
     replacement: GraphPattern | None
     """None: the matched nodes become one region."""
+    kernel: str
+    """`group`: a region only where inner values stay in the cache at a gain; else `any`."""
     tolerance: float
     trust: float | Expression
     error: float | None
@@ -137,6 +143,8 @@ class _Reader:
         trust = data.trust
         formula = None if isinstance(trust, float) else self._expression(trust, ("trust",), NUMBER, names)
         replacement = self._replacement(data, names, [p for p in patterns if p is not None])
+        if data.kernel == "group" and data.stage == "fold":
+            self._wrong(("kernel",), "rules that replace make no kernels")
         if (data.stage == "fold") != isinstance(data.action, ReplaceWith):
             self._wrong(("stage",), "rules that replace run in stage 'fold', rules that fuse in stage 'fuse'")
         if self.errors:
@@ -149,6 +157,7 @@ class _Reader:
             tuple(p for p in patterns if p is not None),
             tuple(e for e in where if e is not None),
             replacement,
+            data.kernel,
             data.tolerance,
             trust if isinstance(trust, float) else formula or 0.0,
             data.error,

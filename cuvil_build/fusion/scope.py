@@ -89,10 +89,11 @@ class Scope:
         found = self.constants.get(node)
         if found is None:
             operands = self.data_operands(node) if self.kind(node) in ("map", "view") else ()
-            found = self.constants[node] = bool(operands) and all(map(self._is_constant, operands))
+            found = self.constants[node] = bool(operands) and all(map(self.is_constant, operands))
         return found
 
-    def _is_constant(self, value: ir.Value) -> bool:
+    def is_constant(self, value: ir.Value) -> bool:
+        """Whether it is known at build time, or computed from what is."""
         maker = value.producer()
         if maker is None:
             return value.is_initializer() and not value.is_graph_input()

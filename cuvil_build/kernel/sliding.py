@@ -50,7 +50,7 @@ def _pairs(region: LoweredRegion) -> Iterator[tuple[int, Pair, Steps]]:
         pair = find_pair(first, second)
         if pair is None or pair.between.name not in private or _is_read_elsewhere(region, pair, number):
             continue
-        steps = plan_steps(pair)
+        steps = plan_steps(pair.rows, pair.columns, pair.channels, pair.between.dtype.nbytes)
         if steps is not None:
             yield number, pair, steps
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cuvil_build.cuir.int_expr import IntExpr, ceil_divide, maximum, minimum
-from cuvil_build.kernel.sliding_match import Pair, Slide
+from cuvil_build.kernel.sliding_match import Slide
 
 CHANNELS = 16
 """In a block: one panel of what most CPUs multiply with, and a cache line of float32."""
@@ -66,19 +66,18 @@ class Steps:
         return (1 - minimum(1, step)) * (self.slide.stride * self.behind)
 
 
-def plan_steps(pair: Pair) -> Steps | None:
-    """None where even the fewest rows are more than a cache keeps."""
-    row_bytes = _row_bytes(pair)
-    slide = pair.rows
-    behind = max(0, -((slide.pad - slide.reach + slide.stride) // slide.stride))
-    kept = max(slide.pad + slide.stride * behind, 0)
-    least = _multiple(max(kept, slide.stride * behind, slide.stride), slide.stride)
-    after = slide.pad_after.value if slide.pad_after.is_static else slide.reach
-    rows = slide.source.value if slide.source.is_static else None
-    most = max(least, (KEPT_BYTES // row_bytes - kept - after) // slide.stride * slide.stride)
+def plan_steps(rows: Slide, columns: Slide | None, channels: int, itemsize: int) -> Steps | None:
+    """None where even the fewest rows are more than a cache keeps. `itemsize`: bytes of an element."""
+    row_bytes = _row_bytes(columns, channels, itemsize)
+    behind = max(0, -((rows.pad - rows.reach + rows.stride) // rows.stride))
+    kept = rows.pad + rows.stride * behind
+    least = _multiple(max(kept, rows.stride), rows.stride)
+    after = rows.pad_after.value if rows.pad_after.is_static else rows.reach
+    source = rows.source.value if rows.source.is_static else None
+    most = max(least, (KEPT_BYTES // row_bytes - kept - after) // rows.stride * rows.stride)
     if (kept + least + after) * row_bytes > MOST_BYTES:
         return None
-    return Steps(slide, _even(rows, least, most, slide.stride), kept, behind)
+    return Steps(rows, _even(source, least, most, rows.stride), kept, behind)
 
 
 def _even(rows: int | None, least: int, most: int, stride: int) -> int:
@@ -94,9 +93,8 @@ def _multiple(number: int, of: int) -> int:
     return -(-number // of) * of
 
 
-def _row_bytes(pair: Pair) -> int:
-    columns = 1
-    if pair.columns is not None:
-        width = pair.columns.source
-        columns = pair.columns.pad + (width.value if width.is_static else _TYPICAL)
-    return columns * min(CHANNELS, pair.channels) * pair.between.dtype.nbytes
+def _row_bytes(columns: Slide | None, channels: int, itemsize: int) -> int:
+    count = 1
+    if columns is not None:
+        count = columns.pad + (columns.source.value if columns.source.is_static else _TYPICAL)
+    return count * min(CHANNELS, channels) * itemsize

@@ -54,8 +54,9 @@ def test_what_a_product_reads_is_stored_unless_a_group_keeps_it() -> None:
     )
     assert found.region(nodes, result).launches == 2
     assert found.region(nodes, result).bytes == found.apart(nodes).bytes
-    assert found.region(nodes, result, is_group=True).launches == 1
-    assert found.region(nodes, result, is_group=True).bytes < found.apart(nodes).bytes
+    (inner,) = found.wanted_in_memory(nodes)
+    assert found.region(nodes, result, {inner}).launches == 1
+    assert found.region(nodes, result, {inner}).bytes < found.apart(nodes).bytes
 
 
 def test_what_a_normalization_reads_is_computed_for_each_of_its_passes() -> None:
