@@ -15,7 +15,7 @@ from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.canonical import Canonical, canonicalise
 from cuvil_build.kernel.cost import choose_schedule, estimated_cost
 from cuvil_build.kernel.expr import Buffer
-from cuvil_build.kernel.flat import flatten
+from cuvil_build.kernel.flat import FlatNest, flatten
 from cuvil_build.kernel.generic_program import build_generic_program
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.group_canonical import CanonicalGroup, CanonicalStep, canonicalise_group
@@ -187,6 +187,7 @@ class _Scheduling:
         self._packings: dict[str, Packing] = {}
         self._product: Product | None = None
         self._transform: Transform | None = None
+        self._flat: FlatNest | None = None
         self._nest: Nest | Routine = canonical.nest
         if not isinstance(canonical.nest, Routine):
             self._prepare(canonical.nest)
@@ -220,7 +221,7 @@ class _Scheduling:
                 raise Internal(f"a schedule was not checked: {why}")
         if self._product is not None:
             return self._tuned or choose_tiles(self._product, self._numbers)
-        flat = flatten(self._nest, analyse(self._nest))
+        flat = self._flat = flatten(self._nest, analyse(self._nest))
         if isinstance(self._tuned, Schedule):
             self._cost = estimated_cost(flat, self._tuned)
             return self._tuned
@@ -238,7 +239,7 @@ class _Scheduling:
             program, packings = build_tile_program(self._nest, TilePlan(self._product, schedule))
         else:
             assert isinstance(schedule, Schedule)
-            program = build_generic_program(self._nest, self._numbers, schedule)
+            program = build_generic_program(self._nest, self._numbers, schedule, self._flat)
         return program, widened_packings(self._wide, packings)
 
     def part(self, dims: tuple[IntExpr, ...]) -> KernelPart:

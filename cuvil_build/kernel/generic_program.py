@@ -11,7 +11,7 @@ from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, 
 from cuvil_build.errors import NotYet
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.canonical import expressions, integers_of
-from cuvil_build.kernel.cost import choose_schedule, work_per_point
+from cuvil_build.kernel.cost import can_be_lanes, choose_schedule, work_per_point
 from cuvil_build.kernel.emit_values import ValueWriter, accumulator_dtype
 from cuvil_build.kernel.expr import Buffer, Load
 from cuvil_build.kernel.flat import Condition, FlatNest, FlatStage, flat_loads, flatten
@@ -24,12 +24,14 @@ from cuvil_build.kernel.program import (
     If,
     InRange,
     Lit,
+    LoadAt,
     LocalArray,
     Op,
     Param,
     Pointer,
     Program,
     SetInt,
+    StoreAt,
     Value,
     Var,
     VType,
@@ -38,6 +40,7 @@ from cuvil_build.kernel.ranges import (
     bounds_of,
     clip,
     clipped_conditions,
+    conditions_of,
     guard_ranges,
     neutral,
     vector_ranges,
@@ -51,9 +54,12 @@ Bounds = tuple[IntExpr, IntExpr] | None
 """Start and stop of the vector axis in this chunk; None: all of it."""
 
 
-def build_generic_program(nest: Nest, numbers: Numbers, schedule: Schedule | None = None) -> Program:
-    """The program of a canonical nest (its dims are named `d0`, `d1`, …)."""
-    flat = flatten(nest, analyse(nest))
+def build_generic_program(
+    nest: Nest, numbers: Numbers, schedule: Schedule | None = None, flat: FlatNest | None = None
+) -> Program:
+    """The program of a canonical nest (its dims are named `d0`, `d1`, …); `flat` is the same nest, where it is
+    known."""
+    flat = flat or flatten(nest, analyse(nest))
     chosen = schedule or choose_schedule(flat, numbers)[0]
     _refuse_unsupported(flat)
     return _ProgramBuilder(flat, chosen, nest.buffers(), _dims(nest)).build()
@@ -304,10 +310,38 @@ class _ProgramBuilder:
         axes = sorted(stage.axes, key=lambda a: a.name == group.vector)
         self._nested(axes, stage, group, totals, body)
         rest = self._flat.stages[group.last + 1 :]
+        if group.vector and count % group.lanes == 0 and self._can_finish_together(axis, rest):
+            self._finish_together(axis, group.lanes, totals, rest)
+            return
         for total, shift in zip(totals, shifts):
             with writer.repeated(shift):
                 self._finish(stage, self._total(total))
                 for after in rest:
+                    writer.new_stage([after.value], False)
+                    self._finish(after, writer.value(after.value))
+
+    def _can_finish_together(self, axis: Axis, stages: Sequence[FlatStage]) -> bool:
+        """Whether what comes after sums can be computed for neighbours of an axis in a vector's lanes."""
+        return all(can_be_lanes(stage, axis.name) and not conditions_of(stage.value) for stage in stages)
+
+    def _finish_together(
+        self, axis: Axis, lanes: int, totals: Sequence[_Accumulator], stages: Sequence[FlatStage]
+    ) -> None:
+        """Sums of neighbouring points go through memory, to come back as vectors."""
+        writer, target = self._writer, totals[0].stage.target
+        memory = writer.fresh("sums")
+        writer.add(LocalArray(memory, target.dtype, len(totals)))
+        for place, total in enumerate(totals):
+            value = self._total(total)
+            if value.type.dtype != target.dtype:
+                value = Convert(value, VType(target.dtype))
+            writer.add(StoreAt(memory, IntExpr.of(place), value))
+        for first in range(0, len(totals), lanes):
+            shift = {axis.name: IntExpr.of(axis.name) + first}
+            with writer.repeated(shift), writer.along(axis.name, lanes):
+                loaded = LoadAt(memory, IntExpr.of(first), VType(target.dtype, lanes))
+                self._finish(totals[0].stage, loaded)
+                for after in stages:
                     writer.new_stage([after.value], False)
                     self._finish(after, writer.value(after.value))
 
