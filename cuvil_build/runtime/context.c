@@ -37,6 +37,7 @@ static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *
   void *jobs = take(base, &used, model->max_jobs * sizeof(cuvil_job));
   void *heaps = take(base, &used, model->heap_count * sizeof(cuvil_heap));
   void *workers = take(base, &used, CUVIL_RT(workers_bytes)(threads));
+  void *share = take(base, &used, threads > 1 ? (size_t)threads * sizeof(cuvil_share) : 0);
   if (!base) return used;
   memset(ctx, 0, sizeof *ctx);
   ctx->model = model;
@@ -49,6 +50,7 @@ static size_t lay_out_block(const cuvil_model *model, int32_t threads, uint8_t *
   ctx->jobs = jobs;
   ctx->heaps = heaps;
   if (model->heap_count) memset(heaps, 0, model->heap_count * sizeof(cuvil_heap));
+  ctx->share = share;
   ctx->workers = workers; /* only a place until find_threads */
   return used;
 }

@@ -117,6 +117,13 @@ typedef struct {
 
 typedef struct cuvil_ctx cuvil_ctx;
 
+/* One thread's part of the running calls, in grabs: a cache line of its own. */
+typedef struct {
+  _Alignas(CUVIL_ALIGN) int64_t next; /* how many of `count` were taken */
+  int64_t first;
+  int64_t count;
+} cuvil_share;
+
 typedef struct {
   const char *name;
   const cuvil_tensor *inputs;
@@ -205,10 +212,11 @@ struct cuvil_ctx {
   int64_t *dims;    /* of the running calls */
   int64_t *shapes;  /* lent where the caller gives no shape array */
   char error[CUVIL_ERROR_BYTES];
-  /* Of the running calls; `next` alone changes while they run, and has a cache line of its own. */
+  /* Of the running calls. */
   uint32_t first_call; /* where anything is timed */
-  int64_t grabs;
-  _Alignas(CUVIL_ALIGN) int64_t next;
+  int32_t shares;
+  int64_t step; /* between the grabs of one share */
+  cuvil_share *share; /* of each thread */
 };
 
 static inline int64_t CUVIL_RT(at)(const cuvil_ctx *ctx, cuvil_number number) {

@@ -1,5 +1,6 @@
-/* Threads take chunks of all running calls from one shared counter; which thread computes a chunk never changes
-   its result. The threads are a host's, or workers of our own. */
+/* Threads share the chunks of all running calls; which thread computes a chunk never changes its result. The
+   threads are a host's, or workers of our own. Each has a part of its own, the same one in every run, since what
+   it wrote and the weights that it used last are in its caches; who is done helps the others. */
 #include <stdatomic.h>
 
 #include "cuvil_rt.h"
@@ -11,6 +12,9 @@ enum { GRAB_WORK = 32768 };
 enum { PARALLEL_WORK = 4 * GRAB_WORK };
 /* No more grabs per thread than this, however many chunks there are. */
 enum { GRABS_PER_THREAD = 8 };
+/* A launch of more than this comes from memory, whoever had it last: there the threads go through it side by side,
+   which is faster than from places far apart. */
+enum { LARGE_WORK = 1 << 28 };
 
 static void run_job(cuvil_ctx *ctx, const cuvil_job *job, int64_t begin, int64_t end, void *scratch) {
   if (ctx->profile)
@@ -24,17 +28,37 @@ static void run_here(cuvil_ctx *ctx, uint32_t count) {
     if (job->chunks > 0) run_job(ctx, job, 0, job->chunks, ctx->scratch);
 }
 
-/* A task of the pool: `index` is that of its scratch memory. */
+static void run_grab(cuvil_ctx *ctx, int64_t grab, void *scratch) {
+  const cuvil_job *job = ctx->jobs;
+  for (; grab >= job->grabs; job++) grab -= job->grabs;
+  int64_t begin = grab * job->grab;
+  run_job(ctx, job, begin, cuvil_min(begin + job->grab, job->chunks), scratch);
+}
+
+/* A task of the pool: `index` is that of its scratch memory and of its part. */
 static void take_chunks(void *data, int32_t index) {
   cuvil_ctx *ctx = data;
   void *scratch = ctx->scratch + (size_t)index * ctx->scratch_stride;
-  for (;;) {
-    int64_t grab = __atomic_fetch_add(&ctx->next, 1, __ATOMIC_RELAXED);
-    if (grab >= ctx->grabs) return;
-    const cuvil_job *job = ctx->jobs;
-    for (; grab >= job->grabs; job++) grab -= job->grabs;
-    int64_t begin = grab * job->grab;
-    run_job(ctx, job, begin, cuvil_min(begin + job->grab, job->chunks), scratch);
+  for (int32_t i = 0, at = index; i < ctx->shares; i++, at = at + 1 < ctx->shares ? at + 1 : 0) {
+    cuvil_share *share = &ctx->share[at];
+    for (;;) {
+      int64_t number = __atomic_fetch_add(&share->next, 1, __ATOMIC_RELAXED);
+      if (number >= share->count) break;
+      run_grab(ctx, share->first + number * ctx->step, scratch);
+    }
+  }
+}
+
+/* Who begins with which grabs: a row of neighbours, or every so many-th. */
+static void deal(cuvil_ctx *ctx, int64_t grabs, int apart) {
+  ctx->shares = (int32_t)cuvil_min(ctx->threads, grabs);
+  ctx->step = apart ? 1 : ctx->shares;
+  for (int32_t i = 0; i < ctx->shares; i++) {
+    cuvil_share *share = &ctx->share[i];
+    int64_t first = grabs * i / ctx->shares, end = grabs * (i + 1) / ctx->shares;
+    share->first = apart ? first : i;
+    share->count = apart ? end - first : (grabs - i - 1) / ctx->shares + 1;
+    __atomic_store_n(&share->next, 0, __ATOMIC_RELAXED);
   }
 }
 
@@ -60,9 +84,8 @@ void CUVIL_RT(parallel)(cuvil_ctx *ctx, uint32_t count) {
     run_here(ctx, count);
     return;
   }
-  ctx->grabs = grabs;
-  __atomic_store_n(&ctx->next, 0, __ATOMIC_RELAXED);
-  ctx->pool->parallel_for(ctx->pool->user, (int32_t)cuvil_min(ctx->threads, grabs), take_chunks, ctx);
+  deal(ctx, grabs, all <= LARGE_WORK);
+  ctx->pool->parallel_for(ctx->pool->user, ctx->shares, take_chunks, ctx);
   take_chunks(ctx, 0); /* what is left where a host called nobody */
 }
 
@@ -77,9 +100,22 @@ enum { CALLER_SPINS_US = 50 };
 /* Looks between two looks at the clock. */
 enum { LOOKS = 32 };
 
-/* The gate lets workers into the current launch: how many are inside, how many more may come in, and whether the
-   caller sleeps. A worker that wakes too late finds it shut, and nobody waits for it. */
-enum { GATE_INSIDE = 0xff, GATE_PLACE = 0x100, GATE_PLACES = 0xff00, GATE_CALLER_SLEEPS = 0x10000 };
+/* The gate lets workers into a launch: how many are inside, below which number they must be, whether the caller
+   sleeps, and the last bits of the launch's epoch. A worker that wakes too late finds it shut, and nobody waits
+   for it. */
+enum {
+  GATE_INSIDE = 0xff,
+  GATE_LIMIT_ONE = 0x100,
+  GATE_LIMIT = 0xff00,
+  GATE_CALLER_SLEEPS = 0x10000,
+  GATE_EPOCH_SHIFT = 17
+};
+
+typedef struct {
+  cuvil_workers *workers;
+  unsigned long thread;
+  int32_t number; /* from 1: the caller is 0 */
+} worker;
 
 struct cuvil_workers {
   cuvil_pool pool;
@@ -94,7 +130,7 @@ struct cuvil_workers {
   /* What is to be done; constant while anybody is inside the gate. */
   _Alignas(CUVIL_ALIGN) void (*task)(void *data, int32_t index);
   void *data;
-  unsigned long threads[];
+  worker each[];
 };
 
 static void pause_cpu(void) {
@@ -130,19 +166,18 @@ static void wake(_Atomic uint32_t *word, int32_t count) {
 
 /* ---- workers ---- */
 
-/* The number of the task that this worker does, or 0: no place is left. */
-static int32_t enter(cuvil_workers *workers) {
+static int enter(cuvil_workers *workers, uint32_t number, uint32_t epoch) {
   uint32_t gate = atomic_load_explicit(&workers->gate, memory_order_relaxed);
-  while (gate & GATE_PLACES)
-    if (atomic_compare_exchange_weak_explicit(&workers->gate, &gate, gate - GATE_PLACE + 1, memory_order_acquire,
+  while (number < (gate & GATE_LIMIT) / GATE_LIMIT_ONE && !((gate >> GATE_EPOCH_SHIFT ^ epoch) << GATE_EPOCH_SHIFT))
+    if (atomic_compare_exchange_weak_explicit(&workers->gate, &gate, gate + 1, memory_order_acquire,
                                               memory_order_relaxed))
-      return (int32_t)(gate & GATE_PLACES) / GATE_PLACE;
+      return 1;
   return 0;
 }
 
 static void leave(cuvil_workers *workers) {
   uint32_t before = atomic_fetch_sub_explicit(&workers->gate, 1, memory_order_acq_rel);
-  if (before - 1 == GATE_CALLER_SLEEPS) wake(&workers->gate, 1);
+  if ((before & GATE_CALLER_SLEEPS) && (before & GATE_INSIDE) == 1) wake(&workers->gate, 1);
 }
 
 static uint32_t await_launch(cuvil_workers *workers, uint32_t seen) {
@@ -156,14 +191,14 @@ static uint32_t await_launch(cuvil_workers *workers, uint32_t seen) {
 }
 
 static void *work(void *argument) {
-  cuvil_workers *workers = argument;
+  worker *self = argument;
+  cuvil_workers *workers = self->workers;
   uint32_t seen = 0;
   for (;;) {
     seen = await_launch(workers, seen);
     if (atomic_load(&workers->stop)) return NULL;
-    int32_t index = enter(workers);
-    if (!index) continue;
-    workers->task(workers->data, index);
+    if (!enter(workers, (uint32_t)self->number, seen)) continue;
+    workers->task(workers->data, self->number);
     leave(workers);
   }
 }
@@ -172,14 +207,17 @@ static void *work(void *argument) {
 
 static void start(cuvil_workers *workers, int32_t wanted) {
   while (workers->count < wanted && workers->count < workers->most) {
-    if (pthread_create(&workers->threads[workers->count], NULL, work, workers) != 0) return;
+    worker *self = &workers->each[workers->count];
+    self->workers = workers;
+    self->number = workers->count + 1;
+    if (pthread_create(&self->thread, NULL, work, self) != 0) return;
     workers->count++;
   }
 }
 
 /* No worker comes in any more; waits for those inside. */
 static void shut(cuvil_workers *workers) {
-  uint32_t gate = atomic_fetch_and_explicit(&workers->gate, ~(uint32_t)GATE_PLACES, memory_order_acq_rel);
+  uint32_t gate = atomic_fetch_and_explicit(&workers->gate, ~(uint32_t)GATE_LIMIT, memory_order_acq_rel);
   while ((gate &= GATE_INSIDE)) {
     uint32_t now = spin_while(&workers->gate, GATE_INSIDE, gate, CALLER_SPINS_US);
     if (now == gate) break;
@@ -202,20 +240,20 @@ static void share(void *user, int32_t count, void (*task)(void *data, int32_t in
     return;
   }
   if (workers->count < count - 1) start(workers, count - 1);
-  uint32_t places = (uint32_t)cuvil_min(count - 1, workers->count);
+  uint32_t epoch = atomic_load_explicit(&workers->epoch, memory_order_relaxed) + 1;
+  uint32_t limit = (uint32_t)cuvil_min(count, GATE_LIMIT / GATE_LIMIT_ONE);
   workers->task = task;
   workers->data = data;
-  atomic_store_explicit(&workers->gate, places * GATE_PLACE, memory_order_release);
-  atomic_fetch_add(&workers->epoch, 1);
-  uint32_t sleepers = atomic_load(&workers->sleepers);
-  if (sleepers) wake(&workers->epoch, (int32_t)cuvil_min(sleepers, places));
+  atomic_store_explicit(&workers->gate, epoch << GATE_EPOCH_SHIFT | limit * GATE_LIMIT_ONE, memory_order_release);
+  atomic_store(&workers->epoch, epoch);
+  if (atomic_load(&workers->sleepers)) wake(&workers->epoch, CUVIL_MAX_THREADS);
   task(data, 0);
   shut(workers);
   atomic_store_explicit(&workers->busy, 0, memory_order_release);
 }
 
 size_t CUVIL_RT(workers_bytes)(int32_t threads) {
-  return threads > 1 ? sizeof(cuvil_workers) + (size_t)(threads - 1) * sizeof(unsigned long) : 0;
+  return threads > 1 ? sizeof(cuvil_workers) + (size_t)(threads - 1) * sizeof(worker) : 0;
 }
 
 /* They start when they are first needed. */
@@ -236,7 +274,7 @@ void CUVIL_RT(workers_stop)(cuvil_workers *workers) {
   atomic_store(&workers->stop, 1);
   atomic_fetch_add(&workers->epoch, 1);
   wake(&workers->epoch, CUVIL_MAX_THREADS);
-  for (int32_t i = 0; i < workers->count; i++) pthread_join(workers->threads[i], NULL);
+  for (int32_t i = 0; i < workers->count; i++) pthread_join(workers->each[i].thread, NULL);
 }
 
 int CUVIL_RT(pool_open)(cuvil_pool **pool) {
