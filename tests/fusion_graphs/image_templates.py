@@ -16,6 +16,7 @@ from tests.fusion_graphs.templates import (
     layer_norm,
     layer_norm_operator,
     rms_norm,
+    widened,
 )
 
 
@@ -52,6 +53,28 @@ def bottleneck(net: Net, x: str) -> str:
     y = net.op("Relu", batch_norm(net, conv(net, y, channels // 2, 3)))
     y = batch_norm(net, conv(net, y, channels, 1))
     return net.op("Relu", net.op("Add", *net.swap(x, y)))
+
+
+def quantized_conv(net: Net, x: str) -> str:
+    """Weights that are stored in 8 bits."""
+    channels = net.shapes[x][1]
+    assert isinstance(channels, int)
+    weights = widened(net, channels, channels, 5, 5, axis=0)
+    y = net.op("Conv", x, weights, shape=net.shapes[x], pads=[2, 2, 2, 2])
+    return activation(net, y) if net.chance(0.5) else y
+
+
+def group_norm(net: Net, x: str) -> str:
+    """As PyTorch exports it: groups as channels of an instance."""
+    batch, channels = net.shapes[x][:2]
+    assert isinstance(channels, int)
+    cut = net.op("Reshape", x, net.integers(0, 2, -1), shape=(batch, 2, "area"))
+    ones, zeros = (net.constant(np.full(2, value, np.float32)) for value in (1, 0))
+    y = net.op("InstanceNormalization", cut, ones, zeros, shape=(batch, 2, "area"))
+    y = net.op("Reshape", y, net.op("Shape", x, shape=()), shape=net.shapes[x])
+    scale, bias = (net.constant(net.numbers([channels, 1, 1])) for _ in range(2))
+    y = net.op("Add", net.op("Mul", y, scale), bias)
+    return net.op("Mul", y, net.op("Sigmoid", y)) if net.chance(0.5) else y
 
 
 def inverted_residual(net: Net, x: str) -> str:
@@ -116,6 +139,6 @@ def tokens_and_back(net: Net, x: str) -> str:
 
 
 IMAGE: tuple[Template, ...] = (
-    conv, conv_norm_act, conv_norm_act, bottleneck, inverted_residual, squeeze_excite, pooled, batch_norm,
-    instance_norm, padded_conv, shuffled, up_and_down, tokens_and_back,
+    conv, conv_norm_act, conv_norm_act, bottleneck, inverted_residual, quantized_conv, squeeze_excite, pooled,
+    batch_norm, instance_norm, group_norm, padded_conv, shuffled, up_and_down, tokens_and_back,
 )  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from tests.fusion_graphs.net import Net
 
@@ -359,6 +360,36 @@ def linear(net: Net, x: str, size: int | str = 0, bias: bool | None = None) -> s
     return net.op("Add", *net.swap(y, net.vector(size)), shape=net.shapes[y]) if with_bias else y
 
 
+def widened(net: Net, *shape: int, axis: int) -> str:
+    """Weights in 8 bits, with scales along an axis or one for all, and perhaps zero points."""
+    kind = net.choice([np.int8, np.uint8])
+    codes = net.constant(net.rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind))
+    fan = np.prod(shape) / shape[axis]
+    count = net.choice([(), (shape[axis],)])
+    scale = (net.rng.uniform(0.5, 1, count) / (75 * np.sqrt(fan))).astype(np.float32)
+    if net.chance(0.5):
+        zero = net.rng.integers(100, 140, count) if kind == np.uint8 else net.rng.integers(-9, 9, count)
+        operands = [codes, net.constant(scale), net.constant(np.asarray(zero).astype(kind))]
+        return net.op("DequantizeLinear", *operands, shape=shape, axis=axis)
+    beside = [shape[axis] if d == axis else 1 for d in range(len(shape))] if count else []
+    wide = net.op("Cast", codes, shape=shape, to=TensorProto.FLOAT)
+    return net.op("Mul", *net.swap(wide, net.constant(scale.reshape(beside))), shape=shape)
+
+
+def quantized_linear(net: Net, x: str) -> str:
+    """Weights that are stored in 8 bits, as they are or transposed."""
+    *front, size = net.shapes[x]
+    assert isinstance(size, int)
+    if net.chance(0.3):
+        weights = net.op("Transpose", widened(net, 40, size, axis=0), shape=(size, 40), perm=[1, 0])
+    else:
+        weights = widened(net, size, 40, axis=net.choice([0, 1, 1]))
+    y = net.op("MatMul", x, weights, shape=(*front, 40))
+    y = net.op("Add", *net.swap(y, net.vector(40)), shape=(*front, 40)) if net.chance(0.5) else y
+    y = activation(net, y) if net.chance(0.5) else y
+    return net.op("MatMul", y, widened(net, 40, size, axis=1), shape=(*front, size))
+
+
 def feed_forward(net: Net, x: str) -> str:
     size = net.choice([12, 20])
     inner = activation(net, linear(net, x, size))
@@ -520,7 +551,8 @@ ANY: tuple[Template, ...] = (
     binary, divided, clipped, selected, through_double, parts_joined, activation, activation, activation,
 )  # fmt: skip
 SEQUENCE: tuple[Template, ...] = (
-    linear, linear, feed_forward, gated_feed_forward, attention, attention, attention_operator, layer_norm,
-    layer_norm, layer_norm_operator, rms_norm, rms_norm, length_norm, softmax, turned_and_back, gathered,
-    running, scaled_by_mean, flat_gemm, fast_layer_norm, mean_as_sum, log_sum, softmax_of_rows,
+    linear, linear, quantized_linear, feed_forward, gated_feed_forward, attention, attention,
+    attention_operator, layer_norm, layer_norm, layer_norm_operator, rms_norm, rms_norm, length_norm,
+    softmax, turned_and_back, gathered, running, scaled_by_mean, flat_gemm, fast_layer_norm, mean_as_sum,
+    log_sum, softmax_of_rows,
 )  # fmt: skip
