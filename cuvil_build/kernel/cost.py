@@ -107,8 +107,9 @@ def _schedule_along(
         loops, left, vector, lanes, cost, _steps(a for a in flat.axes if a.name in flat.carried)
     )
     if row_axis and vector is None:
-        # the rows hide the latency of additions, and a chunk has whole blocks of them
+        # rows hide the latency of additions, their sums fill vectors, and a chunk has whole blocks of them
         groups = (replace(groups[0], accumulators=1), *groups[1:])
+        rows = max(1, rows // groups[0].lanes) * groups[0].lanes
         if parallel == len(loops):
             wanted = int(_CHUNK_WORK / 2 / max(1.0, cost))
             chunk_rows = max(1, -(-wanted // rows)) * rows
@@ -241,6 +242,15 @@ def _can_be_outer_vector(flat: FlatNest, stage: FlatStage, axis: Axis) -> bool:
                 if mentions and not assumable(condition, stage.axes, axis.name):
                     return False
     return True
+
+
+def can_be_lanes(stage: FlatStage, axis: str) -> bool:
+    """Whether a plain store of one dtype can be computed for neighbours of an axis in a vector's lanes."""
+    factor = stage.offset.coefficient(axis)
+    loads = [part for part in flat_parts([stage.value]) if isinstance(part, FlatLoad)]
+    if stage.axes or stage.is_reduction or factor is None or factor == ZERO:
+        return False
+    return _is_vectorisable(stage.value, axis) and all(p.dtype == stage.target.dtype for p in loads)
 
 
 def _can_be_stage_vector(stage: FlatStage, axis: Axis) -> bool:
@@ -379,7 +389,8 @@ def _row_axis(
         return ""
     if any(s.axes or s.is_reduction for stages in rest for s in stages):
         return ""
-    if not (_has_few_steps(window) if vector else _shares_loads(flat, window, loops[-1])):
+    dear = any(_operation(part) >= _DEAR for part in flat_parts(s.value for stages in rest for s in stages))
+    if not (_has_few_steps(window) if vector else _is_plain_sum(flat, window, loops[-1], dear)):
         return ""
     return loops[-1].name if not tested or _splits(flat, loops[-1].name, name) else ""
 
@@ -388,9 +399,9 @@ def _has_few_steps(stage: FlatStage) -> bool:
     return all(a.extent.is_static for a in stage.axes) and _steps(stage.axes) <= _WINDOW_STEPS
 
 
-def _shares_loads(flat: FlatNest, stage: FlatStage, axis: Axis) -> bool:
-    """Whether a simple sum reads the same memory at every step of an axis, and all that is tested can be
-    tested before."""
+def _is_plain_sum(flat: FlatNest, stage: FlatStage, axis: Axis, dear: bool) -> bool:
+    """Whether a simple sum gains from neighbours at once, which read the same memory or whose results are
+    dear to compute with, and all that is tested can be tested before."""
     parts = flat_parts([stage.value])
     if any(_operation(part) >= _DEAR for part in parts):
         return False
@@ -398,7 +409,7 @@ def _shares_loads(flat: FlatNest, stage: FlatStage, axis: Axis) -> bool:
         return False
     loads = [part for part in parts if isinstance(part, FlatLoad)]
     shared = [part for part in loads if axis.name not in _symbols(part)]
-    return 0 < len(shared) < len(loads) and not any(part.gathers for part in loads)
+    return (dear or 0 < len(shared) < len(loads)) and not any(part.gathers for part in loads)
 
 
 def _splits(flat: FlatNest, axis: str, vector: str) -> bool:
