@@ -15,6 +15,8 @@ from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.cost import function_cost
 from cuvil_build.kernel.expr import Apply, Buffer
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads, parts
+from cuvil_build.kernel.numbers import Numbers
+from cuvil_build.kernel.tile_cost import predict
 from cuvil_build.kernel.tile_product import Product
 from cuvil_build.kernel.tile_schedule import TileSchedule
 from cuvil_build.kernel.winograd_linear import operations
@@ -115,8 +117,10 @@ def predicted_cycles(part: KernelPart, sizes: Sizes, target: Target) -> float:
     if part.product is not None:
         assert isinstance(part.schedule, TileSchedule)
         found = sized(part.product, sizes)
+        if not found.row_count.value or not found.column.extent.value:
+            return 0.0
         rate = part.schedule.lanes * target.fma.ports
-        return _tile_cycles(found, part.schedule, target) + _apart(part, sizes) / rate
+        return predict(found, part.schedule, Numbers.from_target(target)) + _apart(part, sizes) / rate
     if part.transform is not None:
         return _apart(part, sizes) / (target.lanes(part.transform.source.dtype.nbytes) * target.fma.ports)
     points = prod(_value(a.extent, sizes) for a in part.nest.axes)
@@ -137,18 +141,6 @@ def sized(found: Product, sizes: Sizes) -> Product:
         column=column,
         reduction=fixed(found.reduction),
     )
-
-
-def _tile_cycles(found: Product, tiles: TileSchedule, target: Target) -> float:
-    """Whole tiles, each as long as its multiply-adds take the ports or its sums take their latency."""
-    rows, columns = found.row_count.value, found.column.extent.value
-    if not rows or not columns:
-        return 0.0
-    count = -(-rows // tiles.row_tile)
-    mean = rows / count
-    panels = -(-columns // tiles.width)
-    step = max(mean * tiles.vectors / target.fma.ports, float(target.fma.latency))
-    return found.batches.value * count * panels * found.depth.value * step
 
 
 def _slots(part: KernelPart, sizes: Sizes) -> int:

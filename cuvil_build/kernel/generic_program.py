@@ -57,7 +57,7 @@ Bounds = tuple[IntExpr, IntExpr] | None
 def build_generic_program(
     nest: Nest, numbers: Numbers, schedule: Schedule | None = None, flat: FlatNest | None = None
 ) -> Program:
-    """The program of a canonical nest (its dims are named `d0`, `d1`, …). `flat` is the same nest, if known."""
+    """The program of a canonical nest (its dims are named `d0`, `d1`, …). `flat`: the same nest."""
     flat = flat or flatten(nest, analyse(nest))
     chosen = schedule or choose_schedule(flat, numbers)[0]
     _refuse_unsupported(flat)

@@ -6,9 +6,8 @@ that comes from outside is taken only where it is one of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.cost import schedules_along
@@ -17,6 +16,7 @@ from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.schedule import Schedule
 from cuvil_build.kernel.schedule_values import NestSchedule, changed_fields
+from cuvil_build.kernel.tile_cost import candidates, predict
 from cuvil_build.kernel.tile_product import Product
 from cuvil_build.kernel.tile_schedule import TileSchedule, choose_tiles
 
@@ -45,47 +45,22 @@ class Choices:
 
 
 def tile_choices(found: Product, numbers: Numbers) -> Choices:
+    """What the cost model thinks of as well, and other shapes of tiles; in the order of predicted cycles."""
     usual = choose_tiles(found, numbers)
-    others = dict.fromkeys(_other_tiles(found, usual, numbers))
-    return Choices(usual, tuple(s for s in others if s != usual))
+    possible = dict.fromkeys((*candidates(found, numbers), *_shapes(usual, numbers)))
+    others = sorted((s for s in possible if s != usual), key=lambda s: predict(found, s, numbers))
+    return Choices(usual, tuple(others))
 
 
-def _other_tiles(found: Product, usual: TileSchedule, numbers: Numbers) -> Iterator[TileSchedule]:
-    """Other tiles within the registers, and, of the usual one, other blocks, chunks and loops; in turn."""
-    tiles = usual.rows_per_block // usual.row_tile
-    shapes = sorted(
-        _shapes(numbers), key=lambda shape: abs(shape[0] * shape[1] - usual.row_tile * usual.vectors)
-    )
-    kinds = [
-        [replace(usual, row_tile=r, vectors=v, rows_per_block=tiles * r) for r, v in shapes],
-        [replace(usual, unroll=count) for count in (8, 1, 2, 4)],
-        [
-            replace(usual, rows_per_block=n * usual.row_tile)
-            for n in (tiles // 2, tiles * 2, tiles // 4, 1)
-            if n
-        ],
-        [
-            replace(usual, panels_per_chunk=n)
-            for n in (usual.panels_per_chunk // 2, usual.panels_per_chunk * 2)
-            if n
-        ],
-    ]
-    return _in_turn(kinds)
-
-
-def _shapes(numbers: Numbers) -> Iterator[tuple[int, int]]:
+def _shapes(usual: TileSchedule, numbers: Numbers) -> Iterator[TileSchedule]:
     """Rows and vectors of tiles that registers hold, with sums enough to hide half of the latency."""
+    tiles = usual.rows_per_block // usual.row_tile
     for vectors in range(1, 5):
         for rows in range(1, 13):
             scalars = rows if numbers.fma_broadcast == "lane" else 1
             fits = rows * vectors + vectors + scalars <= numbers.vector_registers
             if fits and 2 * rows * vectors >= numbers.fma_latency:
-                yield rows, vectors
-
-
-def _in_turn(kinds: Sequence[Sequence[TileSchedule]]) -> Iterator[TileSchedule]:
-    """The first of each, then the second of each: a search that ends early has tried all kinds."""
-    return (s for row in zip_longest(*kinds) for s in row if s is not None)
+                yield replace(usual, row_tile=rows, vectors=vectors, rows_per_block=tiles * rows)
 
 
 def loop_choices(nest: Nest, numbers: Numbers) -> Choices:
