@@ -29,6 +29,8 @@ class _Tile(Protocol):
     def vectors(self) -> int: ...
     @property
     def unroll(self) -> int: ...
+    @property
+    def slices(self) -> bool: ...
 
 
 class TargetLike(Protocol):
@@ -61,6 +63,8 @@ class Numbers:
     tile_rows: int
     tile_vectors: int
     tile_unroll: int
+    tile_slices: bool = True
+    """Whether cutting long reductions gains anything."""
 
     @classmethod
     def from_target(cls, target: TargetLike) -> Numbers:
@@ -75,6 +79,7 @@ class Numbers:
             tile_rows=target.tile.rows,
             tile_vectors=target.tile.vectors,
             tile_unroll=target.tile.unroll,
+            tile_slices=target.tile.slices,
         )
 
     def lanes(self, nbytes: int) -> int:

@@ -121,7 +121,7 @@ def _tiles_at_once(found: Product, chosen: TileSchedule) -> int:
 def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> int:
     """Slices of a panel, all about as long: one at work and one on its way take three quarters of the
     first-level cache, rows and waiting sums the rest."""
-    if not found.depth.is_static or chosen.mode == "indirect":
+    if not numbers.tile_slices or not found.depth.is_static or chosen.mode == "indirect":
         return 0
     depth, lanes = found.depth.value, chosen.lanes
     fitting = max(lanes, numbers.l1 * 3 // 8 // (chosen.width * found.dtype.nbytes))
@@ -133,7 +133,7 @@ def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers)
 
 def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
     """A slice that fills the first-level cache leaves no room for the next one."""
-    if not found.constant_panel or not 1 < tiles <= _FEW_TILES:
+    if not numbers.tile_slices or not found.constant_panel or not 1 < tiles <= _FEW_TILES:
         return False
     slice_bytes = (chosen.k_slice or found.depth.value) * chosen.width * found.dtype.nbytes
     return slice_bytes <= numbers.l1 // 2

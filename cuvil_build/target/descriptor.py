@@ -48,6 +48,9 @@ class Tile(_Record):
     vectors: int = Field(ge=1)
     unroll: int = Field(4, ge=1)
     """Steps of the reduction that one turn of the inner loop takes."""
+    slices: bool = True
+    """Whether long reductions are cut so that a panel's slice stays in the first-level cache; no gain where
+    starting a loop costs more than reading from the second-level cache."""
 
 
 class Target(_Record):

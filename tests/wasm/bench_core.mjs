@@ -49,10 +49,10 @@ async function ourJob({ label, loader, options, golden }) {
     error: errorOf(first, expected), call: () => module.run(inputs), times: [] };
 }
 
-async function peerJob({ label, peer, model, golden }) {
+async function peerJob({ label, peer, readModel, golden }) {
   const [{ in: inputs, out: expected }] = goldenCases(golden);
   let start = performance.now();
-  const session = await peer.InferenceSession.create(model, { executionProviders: ['wasm'] });
+  const session = await peer.InferenceSession.create(await readModel(), { executionProviders: ['wasm'] });
   const loadMs = performance.now() - start;
   const feeds = Object.fromEntries(
     Object.entries(inputs).map(([name, t]) => [name, new peer.Tensor(PEER_TYPES[t.dtype], t.data, t.shape)]),

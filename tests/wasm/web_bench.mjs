@@ -2,7 +2,8 @@
 //
 //   node web_bench.mjs [--rounds 30] [--warm 3] [--peer PACKAGE_FOLDER] [--browser CHROMIUM] FOLDER[=MODEL.onnx] ...
 //
-// FOLDER is a module's folder under build/; its golden inputs are what it runs on. The peer is a package folder
+// FOLDER is a module's folder under build/; its golden inputs are what it runs on. Loading includes reading or
+// fetching files, and the first of a runtime its own start: compare it with one folder at a time. The peer is a package folder
 // of a runtime with onnxruntime's JavaScript API; it takes MODEL.onnx of each folder that names one. Ratios are
 // what counts: all take turns, so that a machine whose speed drifts slows all alike. `--target` names the library
 // that our loader must take, of a module that has several.
@@ -36,7 +37,7 @@ async function inNode() {
     const loader = pathToFileURL(path.join(folder, `${name}.js`)).href;
     const ours = { label: name, loader, options: options.target ? { target: options.target } : {}, golden };
     return peer && model
-      ? [{ label: `${name} peer`, peer, model: fs.readFileSync(model), golden }, ours]
+      ? [{ label: `${name} peer`, peer, readModel: () => fs.readFileSync(model), golden }, ours]
       : [ours];
   });
   return timeInTurn(jobs, { rounds: Number(options.rounds), warm: Number(options.warm) });
@@ -59,7 +60,7 @@ function pageText() {
       const jobs = [];
       for (const { name, at, model } of ${JSON.stringify(rows)}) {
         const golden = await bytes(at + '/golden.safetensors');
-        if (peer && model) jobs.push({ label: name + ' peer', peer, model: await bytes(model), golden });
+        if (peer && model) jobs.push({ label: name + ' peer', peer, readModel: () => bytes(model), golden });
         jobs.push({ label: name, loader: at + '/' + name + '.js', options: ${JSON.stringify(options.target ? { target: options.target } : {})}, golden });
       }
       await tell(await timeInTurn(jobs, { rounds: ${Number(options.rounds)}, warm: ${Number(options.warm)} }));

@@ -44,7 +44,7 @@ def run(job: Job) -> None:
         results = {r: _run(folder, target, feeds, r) for r in runners_of(target)}
         for member in members:
             runner = runners_of(target)[0]
-            results[f"{runner}, {member}"] = _run(folder, target, feeds, runner, member)
+            results[f"{runner} ({member})"] = _run(folder, target, feeds, runner, member)
     executed = {r: outputs for r, outputs in results.items() if not isinstance(outputs, str)}
     report: dict[str, Any] = {
         "tier": "run" if executed else "built",
