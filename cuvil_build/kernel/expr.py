@@ -27,9 +27,9 @@ class Buffer:
     `temp`: private to one point of a nest's outer axes."""
     constant: bool = False
     """Known at build time: may be packed."""
-    filter_tile: int = 0
+    filter_tile: tuple[int, ...] = ()
     """Of a constant made of 3x3 filters: the outputs per dim of the Winograd tile that they are transformed
-    for when they are packed; 0: they are the operand's own numbers."""
+    for when they are packed, and the stride; empty: they are the operand's own numbers."""
 
     def strides(self) -> tuple[IntExpr, ...]:
         """Elements from one index to the next, per logical dim."""

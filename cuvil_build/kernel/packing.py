@@ -32,7 +32,7 @@ class Packing:
     last_width: int
     dtype: str = ""
     """What the elements are converted to; empty: they stay as they are."""
-    filter_tile: int = 0
+    filter_tile: tuple[int, ...] = ()
     """`Buffer.filter_tile`: the operand are filters that are transformed first."""
 
     @property
@@ -73,7 +73,7 @@ def as_it_lies(buffer: Buffer) -> Packing:
 def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
     """The packed operand, one-dimensional."""
     array = array.astype(DTYPES[packing.dtype].numpy) if packing.dtype else array
-    array = transformed_filters(array, packing.filter_tile) if packing.filter_tile else array
+    array = transformed_filters(array, *packing.filter_tile) if packing.filter_tile else array
     batches, depth, columns = _count(packing.batch_axes), packing.depth, packing.column.extent.value
     axes = (*packing.batch_axes, *packing.reduction_axes, packing.column)
     ordered = _ordered(array, packing, axes).reshape(batches, depth, columns)

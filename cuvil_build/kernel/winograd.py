@@ -1,9 +1,9 @@
 """Which convolutions are computed by Winograd's algorithm, with which tile, and in which pieces.
 
-F(2x2, 3x3) needs 4 multiplications for an output where 9 were needed, F(4x4, 3x3) needs 2.25. In return,
-tiles are transformed, and there are 16 or 36 weights for 9: where few tiles share many channels, streaming
-them costs more than the multiplications save. An estimate of cycles decides; results differ from direct ones
-in rounding.
+Tiles of 2x2 outputs need 4 multiplications for each where 9 were needed, of 4x4 outputs 2.25; with stride 2,
+2x2 outputs need 6.25. In return, tiles are transformed, and there are 16, 36 or 25 weights for 9: where few
+tiles share many channels, streaming them costs more than the multiplications save. An estimate of cycles
+decides; results differ from direct ones in rounding.
 
 What lies between the transforms and the products is several times as large as the operands. Where that is no
 more than a few second-level caches, there are three kernels, whose chunks threads share. Where it is more,
@@ -29,6 +29,8 @@ from cuvil_build.kernel.winograd_nests import Cut, winograd_group, winograd_nest
 BETWEEN_BYTES = 2 * 1024 * 1024
 """What lies between the nests at once: 4 common second-level caches, since lowering knows no target. More
 would spill to memory, less would stream the weights more often."""
+MOST_BETWEEN_BYTES = 8 * 1024 * 1024
+"""Where weights are as large."""
 _CACHE_BYTES = 512 * 1024
 """A common second-level cache."""
 _FEW_TILES = 12
@@ -40,6 +42,8 @@ _PER_CYCLE = 16.0
 _NEAR, _FAR = 12.0, 5.0
 """Bytes per cycle from a third-level cache, and from memory: weights that are larger than the cache is likely
 to keep from one inference to the next."""
+_AGAIN = 40.0
+"""Bytes per cycle of weights that another block of tiles has read before: multiplications hide most of it."""
 _KEPT_BYTES = 1024 * 1024
 _SHARED_BYTES = 8 * 1024 * 1024
 """Weights that a third-level cache keeps from one block of tiles to the next."""
@@ -60,6 +64,10 @@ class _Size:
     width: int
     channels: int
     results: int
+    stride: int
+
+    def points(self, outputs: int) -> int:
+        return maps(outputs, self.stride).points ** 2
 
     def tiles(self, outputs: int) -> int:
         return self.images * -(-self.height // outputs) * -(-self.width // outputs)
@@ -97,7 +105,7 @@ class Plan:
 def plan_winograd(found: Convolution, bounds: Mapping[str, Bounds] = MappingProxyType({})) -> Plan | None:
     """None: directly."""
     size = _size(found, bounds)
-    plans = [Plan(outputs, _cut(found, size, outputs)) for outputs in TILES]
+    plans = [Plan(outputs, _cut(found, size, outputs)) for outputs in TILES[found.stride]]
     costs = [cycles(size, p.outputs, _blocks(found, size, p)) for p in plans]
     best = min(range(len(plans)), key=lambda n: costs[n])
     return plans[best] if costs[best] < direct_cycles(size) * _WORTH_IT else None
@@ -110,11 +118,11 @@ def direct_cycles(size: _Size) -> float:
 
 def cycles(size: _Size, outputs: int, blocks: int) -> float:
     """Of the products, the streams of weights, one for each block of tiles, and the transforms."""
-    points = maps(outputs).points ** 2
+    points = size.points(outputs)
     tiles = size.tiles(outputs)
     work = tiles * points * size.channels * size.results
     weights = points * size.channels * size.results * 4
-    again = weights / (_NEAR if weights <= _SHARED_BYTES else _FAR)
+    again = weights / (_AGAIN if weights <= _SHARED_BYTES else _FAR)
     transforms = tiles * points * (size.channels + size.results) * _TRANSFORM
     return work / _PER_CYCLE + _streamed(weights) + (blocks - 1) * again + transforms
 
@@ -146,24 +154,26 @@ def _size(found: Convolution, bounds: Mapping[str, Bounds]) -> _Size:
         typical(found.columns.axis.extent, _TYPICAL),
         found.channel.extent.value,
         found.result_channel.extent.value,
+        found.stride,
     )
 
 
 def _cut(found: Convolution, size: _Size, outputs: int) -> Cut | None:
-    per_tile = maps(outputs).points ** 2 * (size.channels + size.results) * 4
+    per_tile = size.points(outputs) * (size.channels + size.results) * 4
     rows, wide = -(-size.height // outputs), -(-size.width // outputs)
+    weights = size.points(outputs) * size.channels * size.results * 4
     height, width = found.rows.axis.extent, found.columns.axis.extent
     batch = [a.extent for a in found.batch]
     if height.is_static and width.is_static:
         image = per_tile * rows * wide
         if all(b.is_static for b in batch):
-            if image * size.images <= BETWEEN_BYTES:
+            # spilling to memory what lies between costs less than streaming as many weights again
+            if image * size.images <= min(max(BETWEEN_BYTES, weights), MOST_BETWEEN_BYTES):
                 return None
             if image <= BETWEEN_BYTES and batch:
                 return Cut(found.batch[-1].name, _even(batch[-1].value, BETWEEN_BYTES // image))
         elif image <= BETWEEN_BYTES // 2:
             return None  # a single image must have work for all threads, and many share the weights
-    weights = maps(outputs).points ** 2 * size.channels * size.results * 4
     least = -(-(_FEW_TILES if weights <= _KEPT_BYTES else 2 * _FEW_TILES) // wide)
     fitting = min(_CACHE_BYTES // (per_tile * wide), rows * size.images // _ENOUGH_POINTS)
     steps = max(1, least, fitting)

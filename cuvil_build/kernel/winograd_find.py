@@ -1,4 +1,4 @@
-"""Finds convolutions that Winograd's algorithm can compute: 3x3, stride 1, one group, float32."""
+"""Finds convolutions that Winograd's algorithm can compute: 3x3, not dilated, float32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cuvil_build.cuir.dtypes import FLOAT32
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, maximum, minimum
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads, parts
-from cuvil_build.kernel.winograd_maps import TAPS
+from cuvil_build.kernel.winograd_maps import TAPS, TILES
 
 Range = tuple[IntExpr, IntExpr]
 
@@ -21,8 +21,9 @@ class Line:
     axis: Axis
     """Of the result."""
     tap: str
+    stride: int
     valid: Range
-    """Where `axis + tap` reads the operand; elsewhere it reads zero."""
+    """Where `stride * axis + tap` reads the operand; elsewhere it reads zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class Convolution:
     channel: Axis
     rows: Line
     columns: Line
+
+    @property
+    def stride(self) -> int:
+        return self.rows.stride
 
     @property
     def store(self) -> Stage:
@@ -81,7 +86,11 @@ def _convolution(nest: Nest, total: Stage, source: Expr, weights: Expr) -> Convo
         return None
     rows, columns = (line for line in lines if line is not None)
     known = {rows.axis.name, columns.axis.name}
-    if len(known) < 2 or _count(conditions, rows) + _count(conditions, columns) < len(conditions):
+    if (
+        rows.stride != columns.stride
+        or len(known) < 2
+        or _count(conditions, rows) + _count(conditions, columns) < len(conditions)
+    ):
         return None
     if not _is_contiguous(source, channel.name) or not _is_contiguous_store(nest.stages[1], out.name):
         return None
@@ -119,14 +128,15 @@ def _line(nest: Nest, tap: Axis, index: list[IntExpr], conditions: tuple[_Condit
     if len(entries) != 1 or entries[0].coefficient(tap.name) != ONE:
         return None
     moving = [a for a in nest.axes if a.name in entries[0].symbols()]
-    if len(moving) != 1 or entries[0].coefficient(moving[0].name) != ONE:
+    factor = entries[0].coefficient(moving[0].name) if len(moving) == 1 else None
+    if factor is None or factor not in [IntExpr.of(stride) for stride in TILES]:
         return None
-    axis = moving[0]
+    axis, stride = moving[0], factor.value
     if sum(axis.name in i.symbols() for i in index) != 1:
         return None
-    place = IntExpr.of(axis.name) + IntExpr.of(tap.name)
+    place = IntExpr.of(axis.name) * stride + IntExpr.of(tap.name)
     # no output may see what lies past its own last tap: there may be anything
-    low, high = ZERO, axis.extent + (TAPS - 1)
+    low, high = ZERO, (axis.extent - 1) * stride + TAPS
     for before, at, after in conditions:
         if tap.name not in at.symbols():
             continue
@@ -135,7 +145,7 @@ def _line(nest: Nest, tap: Axis, index: list[IntExpr], conditions: tuple[_Condit
         if names & {a.name for s in nest.stages for a in (*nest.axes, *s.axes)}:
             return None
         low, high = maximum(low, before - shift), minimum(high, after - shift)
-    return Line(axis, tap.name, (low, high))
+    return Line(axis, tap.name, stride, (low, high))
 
 
 _Condition = tuple[IntExpr, IntExpr, IntExpr]

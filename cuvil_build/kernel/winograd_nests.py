@@ -39,12 +39,12 @@ class Cut:
 
 def winograd_nests(found: Convolution, outputs: int, buffers: tuple[str, str]) -> tuple[Nest, Nest, Nest]:
     """One after the other; `buffers` are names for what lies between them, in the roles of inner buffers."""
-    return _Writer(found, maps(outputs), buffers, None).nests()
+    return _Writer(found, maps(outputs, found.stride), buffers, None).nests()
 
 
 def winograd_group(found: Convolution, outputs: int, buffers: tuple[str, str], cut: Cut) -> Group:
     """All three for each block of tile rows, or of images."""
-    return _Writer(found, maps(outputs), buffers, cut).group()
+    return _Writer(found, maps(outputs, found.stride), buffers, cut).group()
 
 
 def number_at(values: Sequence[Fraction], index: IntExpr) -> Expr:
@@ -189,7 +189,7 @@ class _Writer:
         values |= {x.name: self._moved(x.name) for x in found.batch}
         index = tuple(e.substitute(values) for e in found.source.index if isinstance(e, IntExpr))
         conditions = [
-            (line.valid[0], places[line.axis.name] + tap, line.valid[1])
+            (line.valid[0], places[line.axis.name] * line.stride + tap, line.valid[1])
             for line, tap in ((rows, i), (columns, j))
             if not self._is_always_valid(line)
         ]
@@ -210,7 +210,8 @@ class _Writer:
 
     def _is_always_valid(self, line: Line) -> bool:
         low, high = line.valid
-        past = self._tiles[line.axis.name] * self._maps.outputs + (self._maps.points - self._maps.outputs)
+        last = (self._tiles[line.axis.name] - 1) * (self._maps.outputs * line.stride)
+        past = last + self._maps.points
         return low == ZERO and (high - past).is_static and (high - past).value >= 0
 
     def _transform(
@@ -242,7 +243,9 @@ class _Writer:
         points = self._points * self._points
         shape = (points, found.channel.extent, found.result_channel.extent)
         size = self._maps.outputs
-        weights = replace(found.weights, dtype=FLOAT32, shape=shape, order=(0, 1, 2), filter_tile=size)
+        weights = replace(
+            found.weights, dtype=FLOAT32, shape=shape, order=(0, 1, 2), filter_tile=(size, found.stride)
+        )
         channel, result = found.channel, found.result_channel
         factors = (
             Load(self._v, self._element(self._v, point, row, column, channel, channel.name)),

@@ -41,6 +41,7 @@ class Case:
     """Of `bias`, `residual`, `Relu`, `Clip`, in order."""
     half: bool = False
     """Weights are stored as float16."""
+    stride: int = 1
 
     @property
     def dims(self) -> tuple[IntExpr, ...]:
@@ -50,7 +51,8 @@ class Case:
     def outputs(self) -> tuple[IntExpr, ...]:
         n, _, h, w = self.dims
         top, left, bottom, right = self.pads
-        return n, IntExpr.of(self.results), h + (top + bottom - 2), w + (left + right - 2)
+        height, width = ((d - 3) // self.stride + 1 for d in (h + (top + bottom), w + (left + right)))
+        return n, IntExpr.of(self.results), height, width
 
     def region(self) -> LoweredRegion:
         """As it is lowered, directly."""
@@ -66,7 +68,7 @@ class Case:
         inputs = [(n, self._buffer(n, known[n])) for n in names]
         operands = ("x", "w", "b") if "bias" in self.epilogue else ("x", "w")
         whole: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
-            ("Conv", operands, {"pads": list(self.pads)}),
+            ("Conv", operands, {"pads": list(self.pads), "strides": [self.stride] * 2}),
             *(
                 ("Add", ("", "r"), {}) if n == "residual" else (n, ("",), {})
                 for n in self.epilogue
@@ -111,12 +113,13 @@ class Case:
         """In float64, directly."""
         top, left, bottom, right = self.pads
         x = np.pad(arrays["x"].astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
-        height, width = x.shape[2] - 2, x.shape[3] - 2
+        height, width = ((n - 3) // self.stride + 1 for n in x.shape[2:])
+        far_down, far_right = (self.stride * (n - 1) + 1 for n in (height, width))
         w = arrays["w"].astype(np.float64)
         total = np.zeros((x.shape[0], self.results, height, width))
         for i in range(3):
             for j in range(3):
-                part = x[:, :, i : i + height, j : j + width]
+                part = x[:, :, i : i + far_down : self.stride, j : j + far_right : self.stride]
                 total += np.einsum("nchw,kc->nkhw", part, w[:, :, i, j])
         for name in self.epilogue:
             if name == "bias":
@@ -200,7 +203,7 @@ def compiled(case: Case, outputs: int, numbers: Numbers, cut: Cut | None = None)
 def interpreted(case: Case, outputs: int, sizes: Mapping[str, int], cut: Cut | None = None) -> np.ndarray:
     """What the nests mean, without schedules and loop programs."""
     arrays = dict(case.arrays(sizes))
-    arrays["w"] = transformed_filters(arrays["w"].astype(np.float32), outputs)
+    arrays["w"] = transformed_filters(arrays["w"].astype(np.float32), outputs, case.stride)
     arrays["y0"] = np.full([d.evaluate(sizes) for d in case.outputs], np.nan, np.float32)
     found = case.convolution()
     if cut is not None:
