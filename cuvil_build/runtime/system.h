@@ -39,9 +39,11 @@ enum {
 };
 
 #if defined(__x86_64__)
-enum { CUVIL_SYS_LSEEK = 8, CUVIL_SYS_MADVISE = 28, CUVIL_SYS_FUTEX = 202, CUVIL_SYS_CLOCK_GETTIME = 228 };
+enum { CUVIL_SYS_LSEEK = 8, CUVIL_SYS_MADVISE = 28, CUVIL_SYS_FUTEX = 202 };
+enum { CUVIL_SYS_CLOCK_GETTIME = 228, CUVIL_SYS_GETCPU = 309 };
 #elif defined(__aarch64__) || (defined(__riscv) && __riscv_xlen == 64)
-enum { CUVIL_SYS_LSEEK = 62, CUVIL_SYS_MADVISE = 233, CUVIL_SYS_FUTEX = 98, CUVIL_SYS_CLOCK_GETTIME = 113 };
+enum { CUVIL_SYS_LSEEK = 62, CUVIL_SYS_MADVISE = 233, CUVIL_SYS_FUTEX = 98 };
+enum { CUVIL_SYS_CLOCK_GETTIME = 113, CUVIL_SYS_GETCPU = 168 };
 #else
 #error "system call numbers of this machine are not known"
 #endif

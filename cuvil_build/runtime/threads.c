@@ -99,6 +99,11 @@ enum { WORKER_SPINS_US = 100 };
 enum { CALLER_SPINS_US = 50 };
 /* Looks between two looks at the clock. */
 enum { LOOKS = 32 };
+/* A worker that loses its core in the middle of a chunk keeps its caller waiting for longer than the work takes.
+   Then the caller works alone for so many times what it waited, before it tries again. */
+enum { ALONE_FACTOR = 20 };
+/* So long, too, where the system wakes the only worker on the core of its caller, since no other one is free. */
+enum { ALONE_US = 10000 };
 
 /* The gate lets workers into a launch: how many are inside, below which number they must be, whether the caller
    sleeps, and the last bits of the launch's epoch. A worker that wakes too late finds it shut, and nobody waits
@@ -122,6 +127,8 @@ struct cuvil_workers {
   int32_t most; /* workers, and how many there are yet */
   int32_t count;
   size_t mapped; /* bytes to unmap, where it has memory of its own */
+  _Atomic int64_t alone; /* ticks at which workers are asked again */
+  _Atomic uint32_t core; /* of the caller, when it last woke anybody */
   _Atomic uint32_t busy;
   _Alignas(CUVIL_ALIGN) _Atomic uint32_t epoch; /* grows with every launch: what workers wait on */
   _Atomic uint32_t sleepers;
@@ -164,6 +171,17 @@ static void wake(_Atomic uint32_t *word, int32_t count) {
   syscall(CUVIL_SYS_FUTEX, word, (long)CUVIL_FUTEX_WAKE_PRIVATE, (long)count, NULL, NULL, 0L);
 }
 
+static uint32_t this_core(void) {
+  uint32_t core = UINT32_MAX;
+  syscall(CUVIL_SYS_GETCPU, &core, NULL, NULL);
+  return core;
+}
+
+static void work_alone(cuvil_workers *workers, int64_t ticks) {
+  if (!CUVIL_HAS_TICKS) return;
+  atomic_store_explicit(&workers->alone, cuvil_ticks() + ticks, memory_order_relaxed);
+}
+
 /* ---- workers ---- */
 
 static int enter(cuvil_workers *workers, uint32_t number, uint32_t epoch) {
@@ -181,13 +199,18 @@ static void leave(cuvil_workers *workers) {
 }
 
 static uint32_t await_launch(cuvil_workers *workers, uint32_t seen) {
-  for (;;) {
-    uint32_t epoch = spin_while(&workers->epoch, UINT32_MAX, seen, WORKER_SPINS_US);
-    if (epoch != seen) return epoch;
+  uint32_t epoch = spin_while(&workers->epoch, UINT32_MAX, seen, WORKER_SPINS_US);
+  while (epoch == seen) {
     atomic_fetch_add(&workers->sleepers, 1);
     sleep_while(&workers->epoch, seen);
     atomic_fetch_sub(&workers->sleepers, 1);
+    epoch = atomic_load_explicit(&workers->epoch, memory_order_acquire);
+    if (epoch == seen || atomic_load(&workers->stop) || this_core() != atomic_load(&workers->core)) continue;
+    /* it would only take the caller's time: others may come, but not this one */
+    if (workers->count == 1) work_alone(workers, ALONE_US * cuvil_ticks_per_microsecond());
+    seen = epoch;
   }
+  return epoch;
 }
 
 static void *work(void *argument) {
@@ -231,12 +254,10 @@ static void shut(cuvil_workers *workers) {
   }
 }
 
-/* The parallel_for of our own workers. They serve one caller at a time: who comes meanwhile, from another thread
-   or from a task, does its work itself. */
-static void share(void *user, int32_t count, void (*task)(void *data, int32_t index), void *data) {
-  cuvil_workers *workers = user;
-  if (count < 2 || atomic_exchange_explicit(&workers->busy, 1, memory_order_acquire)) {
-    if (count > 0) task(data, 0);
+static void share_launch(cuvil_workers *workers, int32_t count, void (*task)(void *data, int32_t index), void *data) {
+  int64_t began = cuvil_ticks();
+  if (began < atomic_load_explicit(&workers->alone, memory_order_relaxed)) {
+    task(data, 0);
     return;
   }
   if (workers->count < count - 1) start(workers, count - 1);
@@ -246,9 +267,27 @@ static void share(void *user, int32_t count, void (*task)(void *data, int32_t in
   workers->data = data;
   atomic_store_explicit(&workers->gate, epoch << GATE_EPOCH_SHIFT | limit * GATE_LIMIT_ONE, memory_order_release);
   atomic_store(&workers->epoch, epoch);
-  if (atomic_load(&workers->sleepers)) wake(&workers->epoch, CUVIL_MAX_THREADS);
+  if (atomic_load(&workers->sleepers)) {
+    atomic_store(&workers->core, this_core());
+    wake(&workers->epoch, CUVIL_MAX_THREADS);
+  }
   task(data, 0);
+  int64_t done = cuvil_ticks();
   shut(workers);
+  int64_t waited = cuvil_ticks() - done;
+  if (waited > done - began + 2 * CALLER_SPINS_US * cuvil_ticks_per_microsecond())
+    work_alone(workers, ALONE_FACTOR * waited);
+}
+
+/* The parallel_for of our own workers. They serve one caller at a time: who comes meanwhile, from another thread
+   or from a task, does its work itself. */
+static void share(void *user, int32_t count, void (*task)(void *data, int32_t index), void *data) {
+  cuvil_workers *workers = user;
+  if (count < 2 || atomic_exchange_explicit(&workers->busy, 1, memory_order_acquire)) {
+    if (count > 0) task(data, 0);
+    return;
+  }
+  share_launch(workers, count, task, data);
   atomic_store_explicit(&workers->busy, 0, memory_order_release);
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -99,6 +100,20 @@ def test_one_thread_starts_none_and_others_start_when_they_are_needed(wide: Api)
     for context in contexts:
         wide.close(context)
     assert_threads(before)
+
+
+def test_threads_that_have_one_core_give_the_same(wide: Api) -> None:
+    """Where no other core is free, workers stay out of the caller's way."""
+    cores = os.sched_getaffinity(0)
+    context = wide.opened(threads=2)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        for _ in range(30):
+            check(wide, context)
+            time.sleep(0.001)  # longer than workers wait before they sleep
+    finally:
+        os.sched_setaffinity(0, cores)
+        wide.close(context)
 
 
 def test_modules_of_two_libraries_share_one_pool(wide: Api, other: Api, shared: ctypes.c_void_p) -> None:
