@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +38,7 @@ FOLDER = "tuning"
 LEAST_S = 2.0
 """For a kernel, whatever its share: compiling a few candidates takes as long."""
 _WILDCARD = re.compile(r"[*?\[]")
+Row = tuple[Subject, Outcome, Entry | None]
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -74,18 +75,24 @@ def command(
     groups = _subjects(project, selectors or [], measured)
     skipped = set() if again else {entry.kernel for entry in known}
     deadline = time.monotonic() + seconds
-    rows = []
+    rows: list[Row] = []
+
+    def told(row: Row) -> None:
+        rows.append(row)
+        if format is not options.OutputFormat.json:
+            _tell(*row)
+        if row[2] is not None:
+            write_record(path, cpu, [row[2]])  # what was found stays where the search is interrupted
+
     for number, (target, subjects) in enumerate(groups):
         left = [s for s in subjects if s.key not in skipped]
         until = time.monotonic() + (deadline - time.monotonic()) / (len(groups) - number)
-        rows += _tune_all(project, target, left, until, quiet=format is options.OutputFormat.json)
-    entries = [entry for _, _, entry in rows if entry is not None]
-    if entries:
-        write_record(path, cpu, entries)
+        _tune_all(project, target, left, until, told)
+    kept = sum(entry is not None for _, _, entry in rows)
     if format is options.OutputFormat.json:
         console.emit_json({"cpu": cpu, "record": str(path), "kernels": [_json(*row) for row in rows]})
         return
-    _tell_end(project, path, cpu, len(entries), len(rows), sum(len(s) for _, s in groups))
+    _tell_end(project, path, cpu, kept, len(rows), sum(len(s) for _, s in groups))
 
 
 def parse_seconds(text: str) -> float:
@@ -164,9 +171,12 @@ def _of_variant(
 
 
 def _tune_all(
-    project: Project, target: Target, subjects: Sequence[Subject], deadline: float, *, quiet: bool
-) -> list[tuple[Subject, Outcome, Entry | None]]:
-    rows: list[tuple[Subject, Outcome, Entry | None]] = []
+    project: Project,
+    target: Target,
+    subjects: Sequence[Subject],
+    deadline: float,
+    told: Callable[[Row], None],
+) -> None:
     left = 1.0
     bench = Bench()
     try:
@@ -181,12 +191,9 @@ def _tune_all(
                 part = (deadline - now) * subject.share / left if left > 0 else 0.0
                 outcome = tuner.tune(subject, now + max(LEAST_S, part))
                 left -= subject.share
-                rows.append((subject, outcome, _entry(subject, outcome)))
-                if not quiet:
-                    _tell(*rows[-1])
+                told((subject, outcome, _entry(subject, outcome)))
     finally:
         bench.close()
-    return rows
 
 
 def _entry(subject: Subject, outcome: Outcome) -> Entry | None:
