@@ -125,7 +125,7 @@ typedef struct {
 struct cuvil_workers {
   cuvil_pool pool;
   int32_t most; /* workers, and how many there are yet */
-  int32_t count;
+  _Atomic int32_t count;
   size_t mapped; /* bytes to unmap, where it has memory of its own */
   _Atomic int64_t alone; /* ticks at which workers are asked again */
   _Atomic uint32_t core; /* of the caller, when it last woke anybody */
