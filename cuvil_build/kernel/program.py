@@ -183,6 +183,8 @@ class Pointer:
     base: str
     offset: IntExpr
     constant: bool
+    apart: bool = False
+    """Compilers must not compute it anew from its base at each use."""
 
 
 @dataclass(frozen=True, slots=True)

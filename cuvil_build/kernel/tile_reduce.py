@@ -18,16 +18,22 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
     start = IntExpr.of("start") - IntExpr.of("first_row")
     if mode == "indirect":
         return []
+    # An engine that compiles loops again folds no constants into addresses: a register for each row is cheaper.
+    apart = [context.schedule.unroll == 1 and r > 0 for r in range(rows)]
     if mode == "packed":
+        depth = context.product.depth
         return [
-            p.Pointer(f"a_{r}", context.dtype, PACKED_ROWS, (start + r) * context.product.depth + first, True)
+            p.Pointer(f"a_{r}", context.dtype, PACKED_ROWS, (start + r) * depth + first, True, apart[r])
             for r in range(rows)
         ]
     *_, inner = context.product.reduction
     zero = {a.name: ZERO for a in context.product.reduction} | {inner.name: first}
     base = context.product.streamed.offset.substitute(zero)
     buffer = context.streamed_buffer
-    return [p.Pointer(f"a_{r}", context.dtype, buffer, context.rows.at(base, r), True) for r in range(rows)]
+    return [
+        p.Pointer(f"a_{r}", context.dtype, buffer, context.rows.at(base, r), True, apart[r])
+        for r in range(rows)
+    ]
 
 
 def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:

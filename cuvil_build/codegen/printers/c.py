@@ -83,6 +83,12 @@ _EXTREMES = """\
 #endif
 #endif
 """
+_APART = """\
+CUVIL_INLINE const void *cuvil_apart(const void *p)
+{
+    __asm__("" : "+r"(p));
+    return p;
+}"""
 
 
 _ARGUMENTS = "void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,\n    void *scratch"
@@ -258,6 +264,9 @@ class Printer:
             kind = _pointer_type(s.dtype, s.constant)
             base = f"({kind[:-6].rstrip()})scratch" if s.base == "scratch" else s.base
             plus = f" + {self._index(s.offset)}" if s.offset.terms else ""
+            if s.apart and s.constant:
+                self._values.helper("apart", _APART)
+                return [f"{kind}{s.name} = cuvil_apart({base}{plus});"]
             return [f"{kind}{s.name} = {base}{plus};"]
         if isinstance(s, SelectPointer):
             choice = f"{self._condition(s.condition)} ? {s.base} + {self._index(s.offset)} : {s.otherwise}"
