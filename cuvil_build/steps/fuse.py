@@ -24,12 +24,6 @@ def rule_files(context: StepContext) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def _files(context: StepContext) -> dict[str, Path]:
-    overrides = context.project.fusion.overrides
-    given = {} if overrides is None else {"overrides": context.root / overrides}
-    return rule_files(context) | given
-
-
 def worst_calibration() -> dict[str, float]:
     """Of the shipped targets, whatever is built: the decision log is the same for all of them."""
     worst: dict[str, float] = {}
@@ -44,7 +38,6 @@ def _params(context: StepContext) -> dict[str, object]:
     return {
         "calibration": worst_calibration(),
         "every_pass": context.project.verify.every_pass,
-        "overrides": Path(context.project.fusion.overrides or "").name,
         "strict": context.project.fusion.strict,
     }
 
@@ -54,10 +47,14 @@ STEP = StepKind(
     worker="cuvil_build.steps.workers.fuse:run",
     scope="precision",
     phase=1,
-    inputs={"graph": From("import_model", "graph"), "cases": From("reference", "cases")},
+    inputs={
+        "graph": From("import_model", "graph"),
+        "cases": From("reference", "cases"),
+        "overrides": From("pick_overrides", "overrides", optional=True),
+    },
     outputs={"graph": "graph.onnx", "decisions": "decisions.jsonl"},
     params=_params,
-    files=_files,
+    files=rule_files,
     packages=("numpy", "onnx", "onnx-ir", "onnxruntime"),
     preload=("cuvil_build.steps.workers.fuse",),
 )

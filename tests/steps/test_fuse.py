@@ -13,6 +13,8 @@ from cuvil_build.cuir.locations import source_nodes
 from cuvil_build.cuir.text import parse_model
 from cuvil_build.cuir.weights import load_graph, save_graph
 from cuvil_build.errors import FusionReview, VerificationFailed
+from cuvil_build.fusion.overrides import load_overrides
+from cuvil_build.fusion.picked_overrides import picked_text
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.paths import find_yaml
 from cuvil_build.reference import run_reference
@@ -51,13 +53,14 @@ def make_job(
     inputs = {"graph": folder / "graph.onnx", "cases": folder / "cases.safetensors"}
     inputs |= {f"rules/{name}": file for name, file in rules.items()}
     if overrides:
-        inputs["overrides"] = folder / "fusion.overrides.yaml"
-        inputs["overrides"].write_text(overrides)
+        source = folder / "fusion.overrides.yaml"
+        source.write_text(overrides)
+        inputs["overrides"] = folder / "overrides.json"
+        inputs["overrides"].write_text(picked_text(load_overrides(source, sorted(rules))))
     outputs = {"graph": folder / "fused.onnx", "decisions": folder / "decisions.jsonl"}
     params = {
         "calibration": {},
         "every_pass": True,
-        "overrides": "fusion.overrides.yaml" if overrides else "",
         "strict": strict,
     }
     return Job("fuse:test/fp32", params, inputs, outputs, blobs, said.append), said
@@ -76,7 +79,7 @@ def test_leaves_a_fused_graph_and_the_decisions(tmp_path: Path) -> None:
 
 
 def test_overrides_are_followed_and_idle_ones_reported(tmp_path: Path) -> None:
-    entries = ["{rule: batched-product}", "{rule: epilogue, nodes: Add_1}", "{rule: epilogue, nodes: none}"]
+    entries = ["{rule: batched-product}", "{rule: epilogue, nodes: Add_1}", "{rule: attention, nodes: Add_1}"]
     text = "deny:\n" + "".join(f"  - {entry}\n" for entry in entries)
     job, said = make_job(tmp_path, find_yaml("rules"), text)
     run(job)

@@ -11,7 +11,8 @@ from cuvil_build.cuir.weights import load_graph, save_graph
 from cuvil_build.fusion.check import compare_graphs, wrong_rule
 from cuvil_build.fusion.decisions import decisions_text
 from cuvil_build.fusion.fuse import fuse_graph
-from cuvil_build.fusion.overrides import NO_OVERRIDES, Overrides, load_overrides, unused_warnings
+from cuvil_build.fusion.overrides import NO_OVERRIDES, Overrides, unused_warnings
+from cuvil_build.fusion.picked_overrides import read_picked
 from cuvil_build.fusion.review import fusion_review
 from cuvil_build.fusion.rule import load_rules
 from cuvil_build.fusion.source_lines import source_lines
@@ -24,7 +25,7 @@ def run(job: Job) -> None:
     model = load_graph(job.inputs["graph"], job.blobs)
     rules = load_rules(job.many("rules").values())
     before = model.clone()
-    overrides = _overrides(job, [rule.name for rule in rules]).on(source_lines(model))
+    overrides = _overrides(job).on(source_lines(model))
     result = fuse_graph(model, rules, overrides, read_calibration(job.params["calibration"]))
     if job.params["strict"] and result.review:
         raise fusion_review(result.review)
@@ -50,6 +51,6 @@ def run(job: Job) -> None:
     job.outputs["decisions"].write_text(decisions_text(result.decisions))
 
 
-def _overrides(job: Job, rules: list[str]) -> Overrides:
+def _overrides(job: Job) -> Overrides:
     file = job.inputs.get("overrides")
-    return NO_OVERRIDES if file is None else load_overrides(file, rules, str(job.params["overrides"]))
+    return NO_OVERRIDES if file is None else read_picked(file.read_text(encoding="utf-8"))
