@@ -8,7 +8,7 @@ weights again, and a window computes the rows at its border twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -16,15 +16,12 @@ import onnx_ir as ir
 from cuvil_build.cuir.int_expr import ONE
 from cuvil_build.fusion.gain import Cost, Costs
 from cuvil_build.fusion.scope import Scope
+from cuvil_build.kernel.group_rows import blocks_of, bytes_saved, is_worth
 from cuvil_build.kernel.sliding_match import Slide
 from cuvil_build.kernel.sliding_plan import CHANNELS, Steps, plan_steps
 from cuvil_build.ops.infer import attributes_of
 from cuvil_build.ops.windows import WindowAttributes
 
-CACHED = 256 * 1024
-"""Bytes of a value that stay in the reference machine's second-level cache from one kernel to the next."""
-POINTS = 8
-"""For threads to share: a group has at least as many."""
 CALL = 1024
 """Operations that one more call of a kernel's part takes as long as."""
 _TILE, _LEAST_TILE = 6, 4
@@ -41,9 +38,15 @@ class Keeping:
         inside = set(nodes)
         kept: dict[ir.Value, Cost] = {}
         reasons: dict[str, int] = {}
-        for value, reader in self.costs.wanted_in_memory(nodes).items():
-            spent, why = self._judged(value, reader, inside)
-            saved = Cost(2 * max(0, self.costs.nbytes(value) - CACHED), 0, 1).nanoseconds
+        slid: set[ir.Node] = set()
+        wanted = self.costs.wanted_in_memory(nodes)
+        makers = {value: self._makers(value, inside) for value in wanted}
+        # sliding groups come first: lowering makes them first
+        order = sorted(wanted, key=lambda v: self._sliding(v, makers[v], wanted[v]) is None)
+        for value in order:
+            reader = wanted[value]
+            spent, why = self._judged(value, makers[value], reader, slid)
+            saved = Cost(bytes_saved(self.costs.nbytes(value)), 0, 1).nanoseconds
             if spent is None:
                 reasons[f"nothing keeps '{value.name}' in the cache: {why}"] = 0
             elif why and saved <= spent.nanoseconds:
@@ -51,6 +54,8 @@ class Keeping:
                 reasons[f"{text}{spent.nanoseconds} ns: {why}"] = saved - spent.nanoseconds
             else:
                 kept[value] = spent
+                if self._sliding(value, makers[value], reader) is not None:
+                    slid.update((*makers[value], reader))
         if not kept:
             known = [reason for reason, loss in reasons.items() if loss]
             best = max(known or reasons, key=lambda reason: reasons[reason], default="")
@@ -60,18 +65,21 @@ class Keeping:
             total += spent
         return total
 
-    def _judged(self, value: ir.Value, reader: ir.Node, inside: set[ir.Node]) -> tuple[Cost | None, str]:
+    def _judged(
+        self, value: ir.Value, makers: Sequence[ir.Node], reader: ir.Node, slid: Container[ir.Node]
+    ) -> tuple[Cost | None, str]:
         """What it costs to keep a value for the node that reads it, and by what; an empty text: it is not
         asked whether that is worth it. None: no group does it."""
         if self._is_free(reader):
             return Cost(), ""
-        makers = self._makers(value, inside)
         if len(makers) != 1:
             return None, "no product computes it"
-        found = self._sliding(value, makers[0], reader)
+        found = self._sliding(value, makers, reader)
         if found is not None:
             steps, width = found
             return self._slid(value, makers[0], steps, width), "short tiles, and many small steps"
+        if makers[0] in slid:
+            return None, f"node '{makers[0].name}' is in another group"
         return self._blocks_of_rows(value, makers[0], reader)
 
     def _is_free(self, reader: ir.Node) -> bool:
@@ -98,9 +106,14 @@ class Keeping:
 
     # Sliding -------------------------------------------------------------------------------------
 
-    def _sliding(self, value: ir.Value, maker: ir.Node, reader: ir.Node) -> tuple[Steps, int] | None:
+    def _sliding(
+        self, value: ir.Value, makers: Sequence[ir.Node], reader: ir.Node
+    ) -> tuple[Steps, int] | None:
         """The steps of a sliding group, and how wide a row is; as lowering decides."""
         known = self.scope.known(value)
+        if len(makers) != 1:
+            return None
+        (maker,) = makers
         if (
             maker.op_type != "Conv"
             or reader.op_type != "Conv"
@@ -156,21 +169,22 @@ class Keeping:
     # Blocks of rows ------------------------------------------------------------------------------
 
     def _blocks_of_rows(self, value: ir.Value, maker: ir.Node, reader: ir.Node) -> tuple[Cost | None, str]:
-        """What a group over blocks of rows would cost: there is no kernel for one that gains."""
+        """What a group over blocks of rows costs; there is none where blocks would share rows."""
         both = [v for node in (maker, reader) for v in node.inputs[1:2] if v is not None]
         if len(both) != 2 or not all(map(self.scope.is_constant, both)):
             return None, f"node '{reader.name}' shares no axis with what it reads"
+        if not bytes_saved(self.costs.nbytes(value)):
+            return None, "it stays there by itself"
         weights = sum(map(self.costs.nbytes, both))
-        blocks = max(POINTS, -(-self.costs.nbytes(value) // CACHED))
+        blocks = blocks_of(self.costs.nbytes(value))
         rows, halo = self._rows(value, reader)
         twice = self.costs.apart([maker]).flops * halo * (blocks - 1) // max(1, rows)
         spent = Cost(weights * (blocks - 1), twice)
-        saved = Cost(2 * max(0, self.costs.nbytes(value) - CACHED), 0, 1)
+        saved = Cost(bytes_saved(self.costs.nbytes(value)), 0, 1)
+        if self._shares_no_rows(reader) and is_worth(self.costs.nbytes(value), weights):
+            return spent, ""
         if saved.nanoseconds > spent.nanoseconds:
-            return (
-                None,
-                f"blocks of rows might, but no kernel for '{reader.op_type}' takes its operand in blocks",
-            )
+            return None, "blocks of rows would gain, but only where none needs rows of another"
         again = f", and {halo} of its rows computed twice" if halo else ""
         return spent, f"{weights} bytes of weights are read for each of {blocks} blocks of rows{again}"
 
@@ -182,3 +196,8 @@ class Keeping:
         slides = self._slides(reader)
         halo = max(0, slides[0].reach - slides[0].stride) if slides else 0
         return max(1, self.costs.size(shape[2])), halo
+
+    def _shares_no_rows(self, reader: ir.Node) -> bool:
+        """Whether each row of the result needs that row alone."""
+        slides = self._slides(reader) if self.scope.kind(reader) == "window" else []
+        return self.scope.kind(reader) == "contraction" or all(s.reach == s.stride == 1 for s in slides)

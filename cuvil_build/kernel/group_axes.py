@@ -18,6 +18,8 @@ from cuvil_build.kernel.split import simplify
 Place = tuple[int, str]
 """An outer axis: the number of its nest, and its name."""
 _MOST_SPLITS = 16
+PRODUCTS = ("contraction", "window")
+"""Anchors of nests that multiply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def _shared(nests: Sequence[Nest]) -> tuple[SharedAxis, ...]:
             for one, two in zip(left, right, strict=True):
                 classes.join((writer, one), (reader, two))
     found: list[SharedAxis] = []
-    leading = max((n for n, nest in enumerate(nests) if nest.anchor == "contraction"), default=len(nests) - 1)
+    leading = max((n for n, nest in enumerate(nests) if nest.anchor in PRODUCTS), default=len(nests) - 1)
     for axis in nests[leading].axes:
         members = classes.members((leading, axis.name))
         names = dict(members)

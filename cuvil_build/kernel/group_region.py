@@ -2,7 +2,8 @@
 
 Worth it are chains of products of tensors that the run computes, as attention has them: what lies between the
 products is as large as their results are long, and each point of a shared batch axis needs only its own part.
-A product with a constant stays a kernel of its own, since its panels want all rows at once.
+A product with a constant stays a kernel of its own, since its panels want all rows at once, unless constants
+are small beside what lies between.
 
 The batch axes that all nests share become the outer axes. Rows that all share are cut into blocks where the
 points would be few, or what they keep would leave the second-level cache.
@@ -19,7 +20,8 @@ from cuvil_build.kernel.draft import integers, rewrite
 from cuvil_build.kernel.expr import Apply, Buffer, Expr, Load
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.group_access import may_group
-from cuvil_build.kernel.group_axes import SharedAxis, align, substitute
+from cuvil_build.kernel.group_axes import PRODUCTS, SharedAxis, align, substitute
+from cuvil_build.kernel.group_rows import is_worth
 from cuvil_build.kernel.group_scratch import in_place
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.nest import Axis, Nest, Stage, loads
@@ -42,7 +44,7 @@ _TYPICAL = 512
 _MOST_HOISTED = 4
 _LONGEST = 16
 """Nests in one group."""
-_ANCHORS = frozenset("map reduce contraction copy gather".split())
+_ANCHORS = frozenset("map reduce contraction window copy gather".split())
 
 
 def group_nests(region: LoweredRegion) -> LoweredRegion:
@@ -82,7 +84,7 @@ def _joined(region: LoweredRegion, candidate: _Candidate, group: Group) -> Lower
 def _candidates(region: LoweredRegion) -> Iterator[_Candidate]:
     """Longest first, then earliest; nests before the first product may be left out."""
     parts = [isinstance(nest, Nest) and _may_be_part(nest) for nest in region.nests]
-    products = [n for n, nest in enumerate(region.nests) if parts[n] and nest.anchor == "contraction"]
+    products = [n for n, nest in enumerate(region.nests) if parts[n] and nest.anchor in PRODUCTS]
     count = len(region.nests) if len(products) > 1 else 0
     for length in range(min(count, _LONGEST), 1, -1):
         for start in range(count - length + 1):
@@ -105,7 +107,7 @@ def _subsets(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def _may_be_part(nest: Nest) -> bool:
     return nest.anchor in _ANCHORS and not nest.sequential and (
-        nest.anchor != "contraction" or _factors(nest) is not None
+        nest.anchor not in PRODUCTS or _factors(nest) is not None
     )  # fmt: skip
 
 
@@ -150,21 +152,29 @@ def _is_batch(nests: Sequence[Nest], axis: SharedAxis) -> bool:
     return all(
         _mentions(factor, axis.names[n])
         for n, nest in enumerate(nests)
-        if nest.anchor == "contraction"
+        if nest.anchor in PRODUCTS
         for factor in _factors(nest) or ()
     )
 
 
-def _streams_constants(nests: Sequence[Nest], batch: Sequence[SharedAxis]) -> bool:
-    """Whether every point would read a whole constant matrix again."""
+def _streamed_constants(nests: Sequence[Nest], batch: Sequence[SharedAxis]) -> list[Buffer]:
+    """Whole constant matrices that every point would read again."""
+    found: list[Buffer] = []
     for n, nest in enumerate(nests):
-        if nest.anchor != "contraction":
+        if nest.anchor not in PRODUCTS:
             continue
         for factor in _factors(nest) or ():
-            constant = any(load.buffer.constant for load in loads(factor))
-            if constant and not any(_mentions(factor, axis.names[n]) for axis in batch):
-                return True
-    return False
+            constants = [load.buffer for load in loads(factor) if load.buffer.constant]
+            if constants and not any(_mentions(factor, axis.names[n]) for axis in batch):
+                found += constants
+    return found
+
+
+def _are_small(constants: Sequence[Buffer], kept: int) -> bool:
+    """Beside what a group keeps: in all, or none at all."""
+    sizes = [b.dtype.bytes_of(product(b.shape)) for b in constants]
+    plain = all(size.is_static for size in sizes) and not any(b.filter_tile for b in constants)
+    return not constants or (plain and is_worth(kept, sum(size.value for size in sizes)))
 
 
 def _grouped(candidate: _Candidate) -> Group | None:
@@ -172,17 +182,28 @@ def _grouped(candidate: _Candidate) -> Group | None:
     nests, shared = align(candidate.nests)
     batch = tuple(a for a in shared if _is_batch(nests, a))
     rows = [a for a in shared if a not in batch]
-    if not shared or _streams_constants(nests, batch):
+    streamed = _streamed_constants(nests, batch)
+    if not shared or (streamed and not rows):
         return None
     whole = _Builder(nests, batch, None, 0, candidate.private)
-    row = max(rows, key=_size, default=None)
+    if not _are_small(streamed, whole.scratch_bytes()):
+        return None
+    longest = max(map(_size, rows), default=0)
+    # the outermost of those that are about as long: blocks of it lie together
+    row = next((a for a in rows if _size(a) * 4 >= longest), None) if streamed else None
+    row = row or max(rows, key=_size, default=None)
     block = 0
     if row is not None:
         others = product(a.extent for a in rows if a is not row)
         block = _block(row.extent, others, batch, whole)
     if block:
         whole = _Builder(nests, batch, row, block, candidate.private)
-    if not whole.axes or not whole.is_bounded or (not block and whole.scratch_bytes() > SCRATCH_BYTES):
+    if (
+        not whole.axes
+        or not whole.is_bounded
+        or (streamed and not block)
+        or (not block and whole.scratch_bytes() > SCRATCH_BYTES)
+    ):
         return None
     outer = batch if row is None or not block else (*batch, row)
     if not may_group(nests, outer, block, candidate.private):
@@ -385,7 +406,7 @@ class _Builder:
 
 
 def _anchor(nests: Sequence[Nest]) -> str:
-    products = [n for n, nest in enumerate(nests) if nest.anchor == "contraction"]
+    products = [n for n, nest in enumerate(nests) if nest.anchor in PRODUCTS]
     between = nests[products[0] + 1 : products[-1]]
     softmax = any({"max", "sum"} <= {s.kind for s in nest.stages} for nest in between)
     return "attention" if len(products) == 2 and softmax else "group"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cuvil_build.codegen.kernels import EmittedKernel, emit_kernel
-from cuvil_build.kernel.expr import Buffer, apply
+from cuvil_build.kernel.expr import Buffer, Expr, apply
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.interpret import interpret
 from cuvil_build.kernel.lowered import LoweredRegion
@@ -64,9 +64,9 @@ class Block:
         wide = apply("max", apply("add", load(first), load(bias, "c")), number(0.0))
         row = f"{self.stride}*i + {self.dilation}*a - {self.pad}"
         column = f"{self.stride}*j + {self.dilation}*g - {self.pad}"
-        tap = load(between, "k", "c", row, column)
+        tap: Expr = load(between, "k", "c", row, column)
         if self.pad:
-            tap = within([(0, row, self.h), (0, column, self.w)], tap, number(0.0))  # type: ignore[assignment]
+            tap = within([(0, row, self.h), (0, column, self.w)], tap, number(0.0))
         total = apply("mul", tap, load(filters, "c", 0, "a", "g"))
         producer = Nest(
             "window",
@@ -267,4 +267,4 @@ def run(
         function(pointers, values, ctypes.c_int64(begin), ctypes.c_int64(end), scratch)
     assert (raw[:start] == 0xFF).all() and (raw[start + nbytes :] == 0xFF).all()
     output = next(n for n, b in enumerate(kernel.buffers) if b.name == "y")
-    return from_memory(memory[output], kernel.buffers[output], sizes).copy()
+    return np.array(from_memory(memory[output], kernel.buffers[output], sizes))
