@@ -67,7 +67,8 @@ class _Frame:
     def _scratch(self) -> dict[str, tuple[IntExpr, IntExpr]]:
         wanted: list[tuple[str, IntExpr]] = []
         if self.schedule.mode == "packed":
-            wanted.append((PACKED_ROWS, self.found.depth * self.schedule.rows_per_block))
+            rows = self.found.depth * self.schedule.rows_per_block
+            wanted.append((PACKED_ROWS, rows + self.schedule.lanes))
         if self.slices.is_cut:
             wanted.append((PARTIAL, IntExpr.of(self.schedule.rows_per_block * self.schedule.width)))
         if self.schedule.mode == "indirect":

@@ -96,6 +96,8 @@ _LEAST_REUSE = 24
 _MOST_TILES = 64
 _FEW_TILES = 40
 """Up to so many tiles, what a panel costs to bring in shows: it is cut into slices, and fetched ahead."""
+_FEW_TILES_OF_TAPS = 16
+"""The same where tiles find their rows anew for each tap."""
 
 
 def _tiles_per_block(found: Product, mode: str, row_tile: int, numbers: Numbers) -> int:
@@ -121,14 +123,17 @@ def _tiles_at_once(found: Product, chosen: TileSchedule) -> int:
 def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> int:
     """Slices of a panel, all about as long: one at work and one on its way take three quarters of the
     first-level cache, rows and waiting sums the rest."""
-    if not numbers.tile_slices or not found.depth.is_static or chosen.mode == "indirect":
+    if not numbers.tile_slices or not found.depth.is_static:
         return 0
-    depth, lanes = found.depth.value, chosen.lanes
-    fitting = max(lanes, numbers.l1 * 3 // 8 // (chosen.width * found.dtype.nbytes))
-    if not 1 < tiles <= _FEW_TILES or depth < 2 * fitting:
+    taps = chosen.mode != "packed" and len(found.reduction) > 1
+    fitting = max(chosen.lanes, numbers.l1 * 3 // 8 // (chosen.width * found.dtype.nbytes))
+    if not 1 < tiles <= (_FEW_TILES_OF_TAPS if taps else _FEW_TILES) or found.depth.value < 2 * fitting:
         return 0
-    even = -(-depth // -(-depth // fitting))
-    return -(-even // lanes) * lanes
+    steps = found.reduction[-1].extent.value if taps else found.depth.value
+    if steps <= fitting:
+        return fitting
+    even = -(-steps // -(-steps // fitting))
+    return -(-even // chosen.lanes) * chosen.lanes
 
 
 def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
