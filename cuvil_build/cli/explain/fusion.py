@@ -8,12 +8,14 @@ import sys
 import webbrowser
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from cuvil_build.api import Project
 from cuvil_build.cli import console, options, selection
+from cuvil_build.cli.explain.time_shares import Shares, read_shares, share_of
 from cuvil_build.cli.fusion_page.answers import answers, look
 from cuvil_build.cli.fusion_page.gather import gather, stale_warnings
 from cuvil_build.cli.fusion_page.page import file_page, served_page
@@ -76,11 +78,13 @@ def command(
         for one in told
     ]
     if format is Shape.json:
-        text = json.dumps(as_json(told), indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(_as_data(told, project.root), indent=2, ensure_ascii=False) + "\n"
     elif format is Shape.html:
         text = _as_page(look(project, found), told)
     else:
-        text = "".join(as_text(one, every=refused) for one in told)
+        text = "".join(
+            as_text(one, every=refused, shares=read_shares(project.root, one.variants)) for one in told
+        )
     if output is None:
         console.print_line(text.rstrip("\n"))
     else:
@@ -110,15 +114,25 @@ def _as_page(data: DecisionsResponse, told: Sequence[Explanation]) -> str:
     return file_page(data.model_copy(update={"steps": views})).text
 
 
-def as_text(one: Explanation, *, every: bool) -> str:
-    return "".join(f"{line}\n" for line in _lines(one, every))
+def _as_data(told: Sequence[Explanation], root: Path) -> list[dict[str, Any]]:
+    """With each region's part of the time, where the project has a profile."""
+    data = as_json(told)
+    for one, shown in zip(told, data):
+        shares = read_shares(root, one.variants)
+        for row, decision in zip(one.decisions, shown["decisions"] if shares else ()):
+            decision["time_share"] = share_of(row, shares)
+    return data
 
 
-def _lines(one: Explanation, every: bool) -> Iterator[str]:
+def as_text(one: Explanation, *, every: bool, shares: Shares | None = None) -> str:
+    return "".join(f"{line}\n" for line in _lines(one, every, shares or {}))
+
+
+def _lines(one: Explanation, every: bool, shares: Shares) -> Iterator[str]:
     yield f"{one.step} ({', '.join(one.variants)})"
     for title, rows in _applied(one):
         yield f"\n{title}"
-        yield from _table(_columns(one), [_row(one, row) for row in by_gain(rows)])
+        yield from _table(_columns(one, shares), [_row(one, row, shares) for row in by_gain(rows)])
     used = {name for row in one.decisions if row.applied for name in mask_names(row.fusion_src, one.rules)}
     legend = [f"  {bit.mask:#x} in fusion_src: {bit.rule}" for bit in one.rules if bit.rule in used]
     yield from ["", *legend] if legend else []
@@ -152,13 +166,15 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
 
 
-def _columns(one: Explanation) -> tuple[str, ...]:
-    measured = ("error",) if one.is_measured else ()
+def _columns(one: Explanation, shares: Shares) -> tuple[str, ...]:
+    measured = [*(["error"] if one.is_measured else []), *(["time"] if shares else [])]
     return ("rule", "nodes", "fusion_src", "bytes saved", "FLOPs saved", "trust", *measured, "decided by")
 
 
-def _row(one: Explanation, row: DecisionRow) -> tuple[str, ...]:
+def _row(one: Explanation, row: DecisionRow, shares: Shares) -> tuple[str, ...]:
     error = "" if row.error is None else f"{row.error:.1e}"
+    share = share_of(row, shares)
+    time = "" if share is None else f"{share:.1%}"
     return (
         row.rule,
         _nodes(row.nodes),
@@ -167,6 +183,7 @@ def _row(one: Explanation, row: DecisionRow) -> tuple[str, ...]:
         f"{row.flops_saved:,}",
         f"{row.decision_trust:.2f}" + (" (review)" if row.review else ""),
         *((error,) if one.is_measured else ()),
+        *((time,) if shares else ()),
         row.override or "rules",
     )
 
