@@ -91,9 +91,38 @@ int CUVIL_RT(cpu_has)(const char *feature) {
   return 0;
 }
 
+#elif defined(__aarch64__) && defined(__linux__)
+
+/* Linux answers reads of these registers for programs; the second is named by its number, since assemblers want SVE
+   for the name. */
+static uint64_t processor_features(void) {
+  uint64_t value;
+  __asm__("mrs %0, ID_AA64PFR0_EL1" : "=r"(value));
+  return value;
+}
+
+static uint64_t sve_features(void) {
+  uint64_t value;
+  __asm__("mrs %0, S3_0_C0_C4_4" : "=r"(value));
+  return value;
+}
+
+static int is_name(const char *name, const char *text) {
+  while (*text && *name == *text) name++, text++;
+  return !*text && !*name;
+}
+
+/* AArch64 has NEON always. */
+int CUVIL_RT(cpu_has)(const char *feature) {
+  if (is_name(feature, "neon")) return 1;
+  int sve = (processor_features() >> 32 & 15) != 0;
+  if (is_name(feature, "sve")) return sve;
+  return is_name(feature, "sve2") && sve && (sve_features() & 15) != 0;
+}
+
 #else
 
-/* AArch64 has NEON always; a WebAssembly engine refuses a module whose instructions it lacks. */
+/* A WebAssembly engine refuses a module whose instructions it lacks. */
 int CUVIL_RT(cpu_has)(const char *feature) {
   (void)feature;
   return 1;

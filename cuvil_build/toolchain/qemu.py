@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from cuvil_build.cuir.dtypes import DTYPES
+from cuvil_build.paths import search_path
 from cuvil_build.target.descriptor import Target
+from cuvil_build.target.load import load_target
 from cuvil_build.toolchain.command import driver_command, run_command
 from cuvil_build.toolchain.exchange import Arrays
 from cuvil_build.toolchain.find import find_toolchain
@@ -57,6 +59,8 @@ def link_driver(folder: Path, manifest: dict[str, Any], target: Target, scratch:
     driver = scratch / "driver"
     includes = [scratch, folder, _RUNTIME]
     # the driver is ours and the same everywhere: zig, whatever the project's compiler is
-    command = driver_command(find_toolchain("zig"), target, sources, folder / "module.a", driver, includes)
+    # and it runs before the module looks at the CPU
+    before = load_target(target.baseline, search_path("targets")) if target.baseline else target
+    command = driver_command(find_toolchain("zig"), before, sources, folder / "module.a", driver, includes)
     run_command(command)
     return driver

@@ -10,6 +10,7 @@ FOLDERS = paths.search_path("targets")
 # name, vector bytes, registers, tile, pointer bytes, runner, a feature that must be there
 ROWS = [
     ("aarch64-neon", 16, 32, (8, 2), 8, "qemu-aarch64", "neon"),
+    ("aarch64-sve2", 16, 32, (8, 2), 8, "qemu-aarch64", "sve2"),
     ("wasm32-relaxed-simd", 16, 16, (4, 2), 4, "wasm", "relaxed_simd"),
     ("wasm32-simd128", 16, 16, (4, 2), 4, "wasm", "simd128"),
     ("x86_64", 16, 16, (5, 2), 8, "native", ""),
