@@ -96,7 +96,7 @@ class _Frame:
             body.append(self._zero(ZEROS, self.found.reduction[-1].extent))
         first, last = begin, end
         if groups != ONE:
-            first, last = begin // groups, ceil_divide(end, groups)
+            first, last = begin // groups, (end + (groups - 1)) // groups
         body.append(p.For("entry", first, last, ONE, (*self._decode_entry(entry), *self._block(groups))))
         return body
 
