@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuvil_build.codegen.plan import ModulePlan
+from cuvil_build.codegen.plan import Call, ModulePlan
+from cuvil_build.cuir.dtypes import INT32
 from tests.codegen import module_plans as plans
 from tests.codegen.module_plans import Api, Refused, build, dl
 
@@ -100,6 +101,34 @@ def test_one_thread_starts_none_and_others_start_when_they_are_needed(wide: Api)
     for context in contexts:
         wide.close(context)
     assert_threads(before)
+
+
+def counting_plan(work: int) -> ModulePlan:
+    """y[c] = how often chunk c was computed."""
+    clear = plans.kernel("clear_2a", "  if (begin < end) __builtin_memset(buffers[0], 0, 388);", chunks=1)
+    count = plans.kernel(
+        "count_2b", "  for (int64_t c = begin; c < end; c++) ((int32_t *)buffers[0])[c] += 1;", work=work
+    )
+    return plans.plan(
+        "counting",
+        inputs=[],
+        outputs=[plans.tensor("y", INT32, (97,), 0)],
+        buffers=[plans.BufferSpec("y", plans.e(388), "output", plans.e(0))],
+        kernels=[clear, count],
+        body=[Call(0, (0,), ()), Call(1, (0,), (plans.e(97),))],
+    )
+
+
+@pytest.mark.parametrize("work", [100, 3000, 10**5, 10**8])
+def test_every_chunk_is_computed_once(tmp_path: Path, work: int) -> None:
+    """Of launches that one thread does, that are cut in parts, and that are dealt out."""
+    module = Api(build(counting_plan(work), tmp_path))
+    for threads in (1, 2, 3, 5, 64):
+        context = module.opened(threads=threads)
+        for _ in range(200 if threads < 64 else 5):
+            (y,) = module.ran(context, [])
+            assert y.tolist() == [1] * 97
+        module.close(context)
 
 
 def test_threads_that_have_one_core_give_the_same(wide: Api) -> None:
