@@ -40,6 +40,17 @@ def test_dims(dim: Any, right: bool) -> None:
         assert right
 
 
+@pytest.mark.parametrize(("policy", "right"), [({}, True), ({"numerics": "strict"}, True),
+    ({"numerics": "fast"}, True), ({"numerics": "loose"}, False)])  # fmt: skip
+def test_numerics_of_a_policy(policy: dict[str, Any], right: bool) -> None:
+    data = {"version": 1, "project": "p", "models": {"m": {"source": "m.onnx"}}, "precision": {"own": policy}}
+    errors = list(jsonschema.Draft202012Validator(json_schema()).iter_errors(data))
+    assert bool(errors) != right
+    if right:
+        found = Project.model_validate(data).precision["own"]
+        assert found.numerics == policy.get("numerics", "fast") and found.is_plain
+
+
 def test_a_dim_without_max_has_no_bound() -> None:
     assert Dim(min=1).max is None
     assert not Dim(min=1).is_fixed
