@@ -26,6 +26,7 @@ from cuvil_build.kernel.tile_panel import make_panel, panel_kinds, panel_packing
 from cuvil_build.kernel.tile_plan import TilePlan
 from cuvil_build.kernel.tile_reduce import reduce_tile, row_pointers
 from cuvil_build.kernel.tile_rows import rows_of
+from cuvil_build.kernel.tile_schedule import ENOUGH_TILES
 from cuvil_build.kernel.tile_slices import SLICE, slices_of
 
 _ALIGN = 64
@@ -132,7 +133,9 @@ class _Frame:
     def _share(self) -> IntExpr:
         """Lines of the next slice that each tile fetches."""
         lines = ceil_divide(self.slices.largest * self.schedule.width, self._line)
-        return ceil_divide(lines, IntExpr.of("last_tile") - IntExpr.of("first_tile"))
+        tiles = IntExpr.of("last_tile") - IntExpr.of("first_tile")
+        enough = ONE if self.rows.count.is_static else minimum(ONE, tiles // ENOUGH_TILES)
+        return ceil_divide(lines, tiles) * enough
 
     @property
     def _line(self) -> int:

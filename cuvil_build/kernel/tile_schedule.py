@@ -96,6 +96,9 @@ _LEAST_REUSE = 24
 _MOST_TILES = 64
 _FEW_TILES = 40
 """Up to so many tiles, what a panel costs to bring in shows: it is cut into slices, and fetched ahead."""
+ENOUGH_TILES = 6
+"""Fewer are done with a panel before memory has brought the next one: asking early gains nothing then, and
+disturbs the streams that hardware foresees."""
 _FEW_TILES_OF_TAPS = 16
 """The same where tiles find their rows anew for each tap."""
 
@@ -127,7 +130,8 @@ def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers)
         return 0
     taps = chosen.mode != "packed" and len(found.reduction) > 1
     fitting = max(chosen.lanes, numbers.l1 * 3 // 8 // (chosen.width * found.dtype.nbytes))
-    if not 1 < tiles <= (_FEW_TILES_OF_TAPS if taps else _FEW_TILES) or found.depth.value < 2 * fitting:
+    most = _FEW_TILES_OF_TAPS if taps else _FEW_TILES
+    if not ENOUGH_TILES <= tiles <= most or found.depth.value < 2 * fitting:
         return 0
     steps = found.reduction[-1].extent.value if taps else found.depth.value
     if steps <= fitting:
@@ -138,7 +142,9 @@ def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers)
 
 def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
     """A slice that fills the first-level cache leaves no room for the next one."""
-    if not numbers.tile_slices or not found.constant_panel or not 1 < tiles <= _FEW_TILES:
+    if not numbers.tile_slices or not found.constant_panel:
+        return False
+    if not ENOUGH_TILES <= tiles <= _FEW_TILES:
         return False
     slice_bytes = (chosen.k_slice or found.depth.value) * chosen.width * found.dtype.nbytes
     return slice_bytes <= numbers.l1 // 2

@@ -286,6 +286,12 @@ def test_long_products_of_few_rows_are_cut_into_slices() -> None:
     assert short is not None and short.schedule.k_slice == 0
 
 
+@pytest.mark.parametrize("rows", [1, 4, 30])
+def test_what_very_few_tiles_use_is_left_to_the_hardware(rows: int) -> None:
+    plan = plan_tiles(dense(rows, 3072, 768), WIDE)
+    assert plan is not None and not plan.schedule.prefetch and plan.schedule.k_slice == 0
+
+
 def test_tiles_are_clean_under_sanitizers(tmp_path: Path) -> None:
     names = {"one column", "computed and transposed", "3x3 with stride and residual", "from planes to planes"}
     cases = [case for case in CASES if case.name in names]
