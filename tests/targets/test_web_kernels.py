@@ -1,0 +1,44 @@
+"""What WebAssembly engines are given: multiply-adds where they have them, and little to compile again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cuvil_build import paths
+from cuvil_build.codegen.kernels import emit_kernel
+from cuvil_build.target.load import load_target
+from tests.kernel.nests import map_of
+from tests.kernel.test_tiles import dense
+from tests.targets.assembly import assembly_of
+
+FOLDERS = paths.search_path("targets")
+PLAIN, RELAXED = "wasm32-simd128", "wasm32-relaxed-simd"
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "other"), [(PLAIN, "f32x4.mul", "relaxed"), (RELAXED, "relaxed_madd", "f32x4.mul")]
+)
+def test_sums_of_products_are_what_the_engine_has(name: str, wanted: str, other: str, tmp_path: Path) -> None:
+    target = load_target(name, FOLDERS)
+    assembly = assembly_of(emit_kernel(dense(128, 768, 3072), target).spec.source, target, tmp_path)
+    loop = assembly[assembly.rindex("\tloop") :]
+    assert loop.count(wanted) == target.tile.rows * target.tile.vectors
+    assert other not in loop
+
+
+def test_bounds_are_one_instruction(tmp_path: Path) -> None:
+    target = load_target(PLAIN, FOLDERS)
+    assembly = assembly_of(emit_kernel(map_of("exp"), target).spec.source, target, tmp_path)
+    assert "f32x4.pmin" in assembly and "f32x4.pmax" in assembly
+    assert "f32x4.min" not in assembly and "f32x4.max" not in assembly
+
+
+def test_reductions_are_whole_and_rows_have_pointers_of_their_own() -> None:
+    web, native = (
+        emit_kernel(dense(128, 3072, 768), load_target(n, FOLDERS)) for n in (PLAIN, "x86_64-avx2")
+    )
+    assert "slice" in native.spec.source and "slice" not in web.spec.source
+    assert web.spec.source.count("= cuvil_apart(") == load_target(PLAIN, FOLDERS).tile.rows - 1
+    assert "cuvil_apart" not in native.spec.source
