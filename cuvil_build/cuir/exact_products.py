@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.cuir.naming import Namer
-from cuvil_build.cuir.traverse import all_graphs
+from cuvil_build.cuir.traverse import all_graphs, graphs_within
 
 OFFSET = 128
 WEIGHTS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
@@ -65,13 +65,14 @@ class _Shifted:
     def __init__(self, model: ir.Model) -> None:
         self.model = model
         self.namer = Namer(model)
+        self.main = set(graphs_within(model.graph))
         self.made: dict[ir.Value, ir.Value] = {}
 
     def operands(self, node: ir.Node, weight: int, zero_point: int) -> None:
         given = node.inputs[zero_point] if zero_point < len(node.inputs) else None
         if zero_point >= len(node.inputs):
             node.resize_inputs(zero_point + 1)
-        base = self.constant(np.array(OFFSET, np.uint8)) if given is None else self.of(given, node)
+        base = self.constant(np.array(OFFSET, np.uint8), node) if given is None else self.of(given, node)
         node.replace_input_with(zero_point, base)
         operand = node.inputs[weight]
         assert operand is not None
@@ -81,12 +82,12 @@ class _Shifted:
         if value.const_value is not None:
             if value not in self.made:
                 flipped = value.const_value.numpy().view(np.uint8) ^ np.uint8(OFFSET)
-                self.made[value] = self.constant(flipped)
+                self.made[value] = self.initializer(flipped)
             return self.made[value]
         graph = reader.graph
         assert graph is not None
         wide = ir.node("Cast", [value], {"to": ir.DataType.INT32.value}, name=self.namer.node("wide"))
-        offset = self.constant(np.array(OFFSET, np.int32))
+        offset = self.constant(np.array(OFFSET, np.int32), reader)
         moved = ir.node("Add", [wide.outputs[0], offset], name=self.namer.node("moved"))
         narrow = ir.node(
             "Cast", [moved.outputs[0]], {"to": ir.DataType.UINT8.value}, name=self.namer.node("narrow")
@@ -96,7 +97,20 @@ class _Shifted:
         graph.insert_before(reader, [wide, moved, narrow])
         return narrow.outputs[0]
 
-    def constant(self, array: np.ndarray[Any, Any]) -> ir.Value:
+    def constant(self, array: np.ndarray[Any, Any], reader: ir.Node) -> ir.Value:
+        """A number for a node; functions see no initializers."""
+        if reader.graph in self.main:
+            return self.initializer(array)
+        name = self.namer.value("unsigned")
+        node = ir.node(
+            "Constant", [], {"value": ir.Tensor(array, name=name)}, name=self.namer.node("unsigned")
+        )
+        node.outputs[0].name = name
+        assert reader.graph is not None
+        reader.graph.insert_before(reader, [node])
+        return node.outputs[0]
+
+    def initializer(self, array: np.ndarray[Any, Any]) -> ir.Value:
         name = self.namer.value("unsigned")
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
         value = ir.Value(

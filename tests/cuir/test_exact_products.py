@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
@@ -50,3 +51,21 @@ def test_a_model_without_signed_weights_is_left_alone() -> None:
     model = product(True)
     model.graph.initializers["b"].const_value = ir.Tensor(B.view(np.uint8), name="b")
     assert with_unsigned_weights(model) is model
+
+
+def test_functions_get_numbers_of_their_own() -> None:
+    """A body sees no initializers of the model."""
+    text = """<ir_version: 10, opset_import: ["" : 21, "f" : 1]>
+        g (uint8[2, 3] x, int8[3, 4] w) => (int32[2, 4] y) { y = f.product(x, w) }
+        <domain: "f", opset_import: ["" : 21]> product (a, b) => (c) { c = MatMulInteger(a, b) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    (function,) = model.functions.values()
+    function.inputs[1].type = ir.TensorType(ir.DataType.INT8)
+    changed = with_unsigned_weights(model)
+    assert changed is not model and not changed.graph.initializers
+    (body,) = changed.functions.values()
+    assert [node.op_type for node in body].count("Constant") == 2
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 256, (2, 3)).astype(np.uint8), rng.integers(-128, 128, (3, 4)).astype(np.int8)
+    have = run_reference(changed, {"x": x, "w": w}).outputs["y"]
+    np.testing.assert_array_equal(have, x.astype(np.int32) @ w.astype(np.int32))
