@@ -12,6 +12,7 @@ from cuvil_build.kernel.nest import Axis, Nest, Stage, loads, parts
 from cuvil_build.kernel.winograd_maps import TAPS, TILES
 
 Range = tuple[IntExpr, IntExpr]
+_Condition = tuple[IntExpr, IntExpr, IntExpr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,6 @@ def _line(nest: Nest, tap: Axis, index: list[IntExpr], conditions: tuple[_Condit
             return None
         low, high = maximum(low, before - shift), minimum(high, after - shift)
     return Line(axis, tap.name, stride, (low, high))
-
-
-_Condition = tuple[IntExpr, IntExpr, IntExpr]
 
 
 def _count(conditions: tuple[_Condition, ...], line: Line) -> int:
