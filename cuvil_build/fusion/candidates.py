@@ -237,7 +237,7 @@ class Finder:
     def _graph(
         self, rule: Rule, number: int, pattern: GraphPattern, root: ir.Node, limits: Limits, pin: Pin | None
     ) -> Candidate | None:
-        """The best match; where none is legal, why the first is not."""
+        """The best match; where none is legal, why the first is not. What an override refused is noted always."""
         candidates: list[Candidate] = []
         told = len(self.refusals)
         for match in find_matches(self.scope, pattern, rule.tolerance, root):
@@ -250,7 +250,9 @@ class Finder:
                 continue
             candidate = self._candidate(found, pin)
             candidates += [] if candidate is None else [candidate]
-        del self.refusals[told if candidates else told + 1 :]
+        first = () if candidates else self.refusals[told : told + 1]
+        later = self.refusals[told + len(first) :]
+        self.refusals[told:] = [*first, *(refusal for refusal in later if refusal.override is not None)]
         if not candidates:
             return None
         return min(candidates, key=lambda c: (c.key, sorted(map(self.scope.order, c.nodes))))

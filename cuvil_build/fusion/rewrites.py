@@ -63,6 +63,7 @@ class Rewrites:
                 continue
             nodes = self.finder.nodes_of(pin)
             candidate = self.finder.pinned(by_name[pin.rule], pin, nodes) if nodes else None
+            self._tell_overridden()
             if candidate is not None:
                 self._apply(candidate)
 
@@ -81,6 +82,7 @@ class Rewrites:
                     heap.append((candidate.key, candidate))
                     for node in candidate.nodes:
                         claims.setdefault(node, {})[rule.name] = None
+        self._tell_overridden()
         heapq.heapify(heap)
         self._replaced.clear()
         while heap:
@@ -88,8 +90,9 @@ class Rewrites:
             if candidate.found.root.graph is None:
                 continue
             if self._is_stale(candidate):
-                found = candidate.found
+                found, told = candidate.found, len(self.finder.refusals)
                 fresh = self.finder.at(found.rule, found.number, found.root, limits)
+                self._tell_overridden(told)
                 if fresh is not None:
                     heapq.heappush(heap, (fresh.key, fresh))
                 continue
@@ -114,6 +117,15 @@ class Rewrites:
         if any(node.graph is None for node in candidate.nodes):
             return True
         return any(value in self._replaced for value in candidate.found.values.values())
+
+    def _tell_overridden(self, since: int = 0) -> None:
+        """What an override decided is told before other rewrites take the nodes away: they often do, as they
+        may have them only because of it."""
+        refused = self.finder.refusals[since:]
+        decided = [refusal for refusal in refused if refusal.override is not None]
+        if decided:
+            self.journal.refused(self.finder, decided)
+            self.finder.refusals[since:] = [refusal for refusal in refused if refusal.override is None]
 
     def _that_matter(self) -> list[Refusal]:
         refusals = [r for r in self.finder.refusals if all(n.graph is not None for n in r.found.nodes)]

@@ -18,7 +18,7 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
     start = IntExpr.of("start") - IntExpr.of("first_row")
     if mode == "indirect":
         return []
-    # An engine that compiles loops again folds no constants into addresses: a register for each row is cheaper.
+    # An engine that compiles loops again folds no constants into addresses: a register per row is cheaper.
     apart = [context.schedule.unroll == 1 and r > 0 for r in range(rows)]
     if mode == "packed":
         depth = context.product.depth

@@ -40,7 +40,7 @@ def _elu(x: Expr, alpha: float) -> Expr:
 def _gelu(x: Expr, approximate: str) -> Expr:
     if approximate == "tanh":
         cubic = mul(mul(x, x), mul(x, 0.044715))
-        # 0.5 * (1 + tanh(u)) is sigmoid(2 * u), which costs less and cancels nothing where u is far below zero
+        # 0.5 * (1 + tanh(u)) is sigmoid(2 * u): it costs less and cancels nothing where u is far below zero
         return mul(x, call("sigmoid", mul(add(x, cubic), math.sqrt(8 / math.pi))))
     if approximate != "none":
         raise UnsupportedAttribute(f"approximate='{approximate}' is not supported")

@@ -139,3 +139,66 @@ def test_a_denied_rule_is_told_with_its_override() -> None:
     result = run(TEXT, "deny:\n  - {rule: large, nodes: 'Abs*'}\n")
     assert {d.override for d in result.decisions if not d.applied and d.rule == "large"} == {"deny o.yaml:2"}
     assert "large" not in {rule for rule, _ in applied(result).values()}
+
+
+INNER = rule_from(
+    "stage: fold\npattern: '(x) => (y) { t = Abs(x)  y = Neg(t) }'\n"
+    "action: {replace_with: '(x) => (y) { y = Softplus(x) }'}\n", "small")  # fmt: skip
+OUTER = """stage: fold
+pattern: '(x) => (y) { s = Exp(x)  t = Abs(s)  y = Neg(t) }'
+action: {replace_with: '(x) => (y) { y = Selu(x) }'}
+"""
+
+
+def test_a_denied_rewrite_is_told_where_another_takes_its_nodes() -> None:
+    rules = [INNER, rule_from(OUTER, "large")]
+    assert [rule for rule, _ in applied(run(TEXT, "", rules)).values()] == ["large"]
+    result = run(TEXT, "deny:\n  - {rule: large, nodes: 'Exp*'}\n", rules)
+    assert applied(result) == {("Abs_2", "Neg_3"): ("small", "")}
+    (denied,) = (d for d in result.decisions if d.override)
+    assert (denied.rule, denied.nodes) == ("large", ("Exp_1", "Abs_2", "Neg_3"))
+    assert (denied.applied, denied.override) == (False, "deny o.yaml:2") and "denied at" in denied.refused_by
+    assert [entry.rule for entry in result.used_overrides] == ["large"]
+
+
+def test_a_denied_rewrite_is_told_where_an_earlier_one_made_its_place() -> None:
+    """It is found, once `small` was there, in the same round in which `any` takes the place."""
+    first = rule_from(
+        "stage: fold\npattern: '(x) => (y) { t = Tanh(x)  y = Exp(t) }'\n"
+        "action: {replace_with: '(x) => (y) { y = Selu(x) }'}\n", "small")  # fmt: skip
+    large = rule_from(
+        "stage: fold\npattern: '(x) => (y) { s = Selu(x)  t = Abs(s)  y = Neg(t) }'\n"
+        "action: {replace_with: '(x) => (y) { y = Elu(x) }'}\n", "large")  # fmt: skip
+    other = rule_from(
+        "stage: fold\npattern: '(x) => (y) { s = Selu(x)  y = Abs(s) }'\n"
+        "action: {replace_with: '(x) => (y) { y = Softplus(x) }'}\n", "any")  # fmt: skip
+    rules = [first, large, other]
+    assert [n.op_type for n in run(TEXT, "", rules).model.graph] == ["Elu"]
+    result = run(TEXT, "deny:\n  - {rule: large, nodes: '*'}\n", rules)
+    assert [n.op_type for n in result.model.graph] == ["Softplus", "Neg"]
+    denied = [(d.rule, d.nodes) for d in result.decisions if d.override == "deny o.yaml:2"]
+    assert denied == [("large", ("Tanh_0", "Exp_1", "Abs_2", "Neg_3"))]
+
+
+def test_a_denied_match_is_told_beside_another_of_the_same_rule() -> None:
+    either = rule_from(
+        "stage: fold\npattern: '(x) => (y) { s = Exp?(x)  t = Abs(s)  y = Neg(t) }'\n"
+        "action: {replace_with: '(x) => (y) { y = Selu(x) }'}\n", "large")  # fmt: skip
+    result = run(TEXT, "deny:\n  - {rule: large, nodes: 'Exp*'}\n", [either])
+    told = {(d.nodes, d.applied, d.override) for d in result.decisions}
+    assert told == {
+        (("Exp_1", "Abs_2", "Neg_3"), False, "deny o.yaml:2"),
+        (("Abs_2", "Neg_3"), True, ""),
+    }
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["force:\n  - {rule: large, nodes: Exp_1}\n", "pin:\n  - {rule: large, nodes: [Exp_1, Abs_2, Neg_3]}\n"],
+)
+def test_a_rewrite_that_is_wanted_and_not_legal_is_an_error_where_another_takes_its_nodes(
+    wanted: str,
+) -> None:
+    rules = [INNER, rule_from(f"{OUTER}where: op(y) == 'Abs'\n", "large")]
+    with pytest.raises(InvalidValue, match="rule 'large' can't be .*: where: op"):
+        run(TEXT, wanted, rules)

@@ -15,7 +15,7 @@ import typer
 
 from cuvil_build.api import Project
 from cuvil_build.cli import console, options, selection
-from cuvil_build.cli.explain.time_shares import Shares, read_shares, share_of
+from cuvil_build.cli.bench.time_shares import Shares, read_shares, share_of
 from cuvil_build.cli.fusion_page.answers import answers, look
 from cuvil_build.cli.fusion_page.gather import gather, stale_warnings
 from cuvil_build.cli.fusion_page.page import file_page, served_page

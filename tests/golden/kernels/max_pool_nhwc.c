@@ -111,10 +111,10 @@ CUVIL_INLINE void cuvil_store_f32x4(float *p, f32x4 v)
     __builtin_memcpy(p, &v, sizeof v);
 }
 
-CUVIL_KERNEL void window_21aedf39(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void window_bf345b2a(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch);
 
-CUVIL_KERNEL void window_21aedf39(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void window_bf345b2a(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch)
 {
     const float *const b0 = buffers[0];
@@ -126,7 +126,8 @@ CUVIL_KERNEL void window_21aedf39(void *const *buffers, const int64_t *dims, int
     (void)scratch;
     const int64_t first0 = cuvil_min(d2, 1);
     const int64_t past0 = cuvil_max(first0, cuvil_min((d4 / 2), d2));
-    const int64_t even0 = 4 * cuvil_floordiv(-first0 + past0, 4) + first0;
+    const int64_t even0 = 7 * cuvil_floordiv(-first0 + past0, 7) + first0;
+    const int64_t even1 = 3 * cuvil_floordiv(-even0 + past0, 3) + even0;
     for (int64_t chunk = begin; chunk < end; chunk++) {
         const int64_t i2 = (chunk % d1);
         const int64_t i0 = (chunk / d1);
@@ -157,12 +158,15 @@ CUVIL_KERNEL void window_21aedf39(void *const *buffers, const int64_t *dims, int
                     b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum1;
                 }
             }
-            for (int64_t i3 = first0; i3 < even0; i3 += 4) {
+            for (int64_t i3 = first0; i3 < even0; i3 += 7) {
                 for (int64_t i1 = 0; i1 < 4; i1 += 4) {
                     f32x4 sum2 = cuvil_splat_f32x4((-__builtin_inff()));
                     f32x4 sum3 = cuvil_splat_f32x4((-__builtin_inff()));
                     f32x4 sum4 = cuvil_splat_f32x4((-__builtin_inff()));
                     f32x4 sum5 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum6 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum7 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum8 = cuvil_splat_f32x4((-__builtin_inff()));
                     CUVIL_UNROLL(3)
                     for (int64_t j0 = 0; j0 < 3; j0++) {
                         CUVIL_UNROLL(3)
@@ -171,80 +175,131 @@ CUVIL_KERNEL void window_21aedf39(void *const *buffers, const int64_t *dims, int
                             sum3 = cuvil_max_f32x4(sum3, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6));
                             sum4 = cuvil_max_f32x4(sum4, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18));
                             sum5 = cuvil_max_f32x4(sum5, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 30));
+                            sum6 = cuvil_max_f32x4(sum6, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 42));
+                            sum7 = cuvil_max_f32x4(sum7, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 54));
+                            sum8 = cuvil_max_f32x4(sum8, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 66));
                         }
                     }
                     cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum2);
                     cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6, sum3);
                     cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12, sum4);
                     cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 18, sum5);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 24, sum6);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 30, sum7);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 36, sum8);
                 }
                 for (int64_t i1 = 4; i1 < 6; i1++) {
-                    float sum6 = (-__builtin_inff());
-                    float sum7 = (-__builtin_inff());
-                    float sum8 = (-__builtin_inff());
                     float sum9 = (-__builtin_inff());
+                    float sum10 = (-__builtin_inff());
+                    float sum11 = (-__builtin_inff());
+                    float sum12 = (-__builtin_inff());
+                    float sum13 = (-__builtin_inff());
+                    float sum14 = (-__builtin_inff());
+                    float sum15 = (-__builtin_inff());
                     CUVIL_UNROLL(3)
                     for (int64_t j0 = 0; j0 < 3; j0++) {
                         CUVIL_UNROLL(3)
                         for (int64_t j1 = 0; j1 < 3; j1++) {
-                            sum6 = cuvil_max_f32(sum6, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
-                            sum7 = cuvil_max_f32(sum7, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6]);
-                            sum8 = cuvil_max_f32(sum8, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18]);
-                            sum9 = cuvil_max_f32(sum9, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 30]);
+                            sum9 = cuvil_max_f32(sum9, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                            sum10 = cuvil_max_f32(sum10, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6]);
+                            sum11 = cuvil_max_f32(sum11, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18]);
+                            sum12 = cuvil_max_f32(sum12, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 30]);
+                            sum13 = cuvil_max_f32(sum13, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 42]);
+                            sum14 = cuvil_max_f32(sum14, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 54]);
+                            sum15 = cuvil_max_f32(sum15, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 66]);
                         }
                     }
-                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum6;
-                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6] = sum7;
-                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12] = sum8;
-                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 18] = sum9;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum9;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6] = sum10;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12] = sum11;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 18] = sum12;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 24] = sum13;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 30] = sum14;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 36] = sum15;
                 }
             }
-            for (int64_t i3 = even0; i3 < past0; i3++) {
+            for (int64_t i3 = even0; i3 < even1; i3 += 3) {
                 for (int64_t i1 = 0; i1 < 4; i1 += 4) {
-                    f32x4 sum10 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum16 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum17 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum18 = cuvil_splat_f32x4((-__builtin_inff()));
                     CUVIL_UNROLL(3)
                     for (int64_t j0 = 0; j0 < 3; j0++) {
                         CUVIL_UNROLL(3)
                         for (int64_t j1 = 0; j1 < 3; j1++) {
-                            sum10 = cuvil_max_f32x4(sum10, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                            sum16 = cuvil_max_f32x4(sum16, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                            sum17 = cuvil_max_f32x4(sum17, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6));
+                            sum18 = cuvil_max_f32x4(sum18, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18));
                         }
                     }
-                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum10);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum16);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6, sum17);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12, sum18);
                 }
                 for (int64_t i1 = 4; i1 < 6; i1++) {
-                    float sum11 = (-__builtin_inff());
+                    float sum19 = (-__builtin_inff());
+                    float sum20 = (-__builtin_inff());
+                    float sum21 = (-__builtin_inff());
                     CUVIL_UNROLL(3)
                     for (int64_t j0 = 0; j0 < 3; j0++) {
                         CUVIL_UNROLL(3)
                         for (int64_t j1 = 0; j1 < 3; j1++) {
-                            sum11 = cuvil_max_f32(sum11, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                            sum19 = cuvil_max_f32(sum19, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                            sum20 = cuvil_max_f32(sum20, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6]);
+                            sum21 = cuvil_max_f32(sum21, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18]);
                         }
                     }
-                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum11;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum19;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6] = sum20;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12] = sum21;
+                }
+            }
+            for (int64_t i3 = even1; i3 < past0; i3++) {
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum22 = cuvil_splat_f32x4((-__builtin_inff()));
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum22 = cuvil_max_f32x4(sum22, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum22);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum23 = (-__builtin_inff());
+                    CUVIL_UNROLL(3)
+                    for (int64_t j0 = 0; j0 < 3; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum23 = cuvil_max_f32(sum23, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum23;
                 }
             }
             for (int64_t i3 = past0; i3 < d2; i3++) {
                 const int64_t from1 = cuvil_max(-2 * i3 + 1, 0);
                 const int64_t to1 = cuvil_max(from1, cuvil_min(d4 - 2 * i3 + 1, 3));
                 for (int64_t i1 = 0; i1 < 4; i1 += 4) {
-                    f32x4 sum12 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum24 = cuvil_splat_f32x4((-__builtin_inff()));
                     CUVIL_UNROLL(3)
                     for (int64_t j0 = 0; j0 < 3; j0++) {
                         for (int64_t j1 = from1; j1 < to1; j1++) {
-                            sum12 = cuvil_max_f32x4(sum12, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                            sum24 = cuvil_max_f32x4(sum24, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
                         }
                     }
-                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum12);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum24);
                 }
                 for (int64_t i1 = 4; i1 < 6; i1++) {
-                    float sum13 = (-__builtin_inff());
+                    float sum25 = (-__builtin_inff());
                     CUVIL_UNROLL(3)
                     for (int64_t j0 = 0; j0 < 3; j0++) {
                         for (int64_t j1 = from1; j1 < to1; j1++) {
-                            sum13 = cuvil_max_f32(sum13, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                            sum25 = cuvil_max_f32(sum25, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
                         }
                     }
-                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum13;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum25;
                 }
             }
         } else {
@@ -252,22 +307,22 @@ CUVIL_KERNEL void window_21aedf39(void *const *buffers, const int64_t *dims, int
                 const int64_t from3 = cuvil_max(-2 * i3 + 1, 0);
                 const int64_t to3 = cuvil_max(from3, cuvil_min(d4 - 2 * i3 + 1, 3));
                 for (int64_t i1 = 0; i1 < 4; i1 += 4) {
-                    f32x4 sum14 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum26 = cuvil_splat_f32x4((-__builtin_inff()));
                     for (int64_t j0 = from2; j0 < to2; j0++) {
                         for (int64_t j1 = from3; j1 < to3; j1++) {
-                            sum14 = cuvil_max_f32x4(sum14, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                            sum26 = cuvil_max_f32x4(sum26, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
                         }
                     }
-                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum14);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum26);
                 }
                 for (int64_t i1 = 4; i1 < 6; i1++) {
-                    float sum15 = (-__builtin_inff());
+                    float sum27 = (-__builtin_inff());
                     for (int64_t j0 = from2; j0 < to2; j0++) {
                         for (int64_t j1 = from3; j1 < to3; j1++) {
-                            sum15 = cuvil_max_f32(sum15, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                            sum27 = cuvil_max_f32(sum27, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
                         }
                     }
-                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum15;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum27;
                 }
             }
         }

@@ -33,17 +33,18 @@ CUVIL_INLINE f32x1 cuvil_select_f32x1(i32x1 m, f32x1 a, f32x1 b)
 
 CUVIL_INLINE f32x1 cuvil_min_number_f32x1(f32x1 a, f32x1 b)
 {
-#if CUVIL_EXTREMES
+#if CUVIL_EXTREMES && !defined(__wasm__)
     return __builtin_elementwise_minimum(a, b);
 #else
     return cuvil_select_f32x1((i32x1)(b < a), b, a);
 #endif
 }
 
-/* The same where b is no NaN: one instruction on most machines. */
+/* The same where b is no NaN: one instruction on most machines. Of WebAssembly's two kinds engines have to mend the
+   one that gives any NaN of the two, with six instructions; the select below is the other one. */
 CUVIL_INLINE f32x1 cuvil_max_number_f32x1(f32x1 a, f32x1 b)
 {
-#if CUVIL_EXTREMES
+#if CUVIL_EXTREMES && !defined(__wasm__)
     return __builtin_elementwise_maximum(a, b);
 #else
     return cuvil_select_f32x1((i32x1)(b > a), b, a);
@@ -85,17 +86,18 @@ CUVIL_INLINE f32x8 cuvil_select_f32x8(i32x8 m, f32x8 a, f32x8 b)
 
 CUVIL_INLINE f32x8 cuvil_min_number_f32x8(f32x8 a, f32x8 b)
 {
-#if CUVIL_EXTREMES
+#if CUVIL_EXTREMES && !defined(__wasm__)
     return __builtin_elementwise_minimum(a, b);
 #else
     return cuvil_select_f32x8((i32x8)(b < a), b, a);
 #endif
 }
 
-/* The same where b is no NaN: one instruction on most machines. */
+/* The same where b is no NaN: one instruction on most machines. Of WebAssembly's two kinds engines have to mend the
+   one that gives any NaN of the two, with six instructions; the select below is the other one. */
 CUVIL_INLINE f32x8 cuvil_max_number_f32x8(f32x8 a, f32x8 b)
 {
-#if CUVIL_EXTREMES
+#if CUVIL_EXTREMES && !defined(__wasm__)
     return __builtin_elementwise_maximum(a, b);
 #else
     return cuvil_select_f32x8((i32x8)(b > a), b, a);
@@ -235,10 +237,10 @@ CUVIL_INLINE float cuvil_sum_lanes_f32x8(f32x8 v)
     return s2_0;
 }
 
-CUVIL_KERNEL void reduce_43bd1d20(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void reduce_ed02ebb2(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch);
 
-CUVIL_KERNEL void reduce_43bd1d20(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void reduce_ed02ebb2(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch)
 {
     const float *const b0 = buffers[0];

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cuvil_build.cli.bench.kernels import profile_file, write_profile
+from cuvil_build.cli.bench.time_shares import read_shares, share_of
 from cuvil_build.cli.explain.fusion import as_text
-from cuvil_build.cli.explain.time_shares import read_shares, share_of
 from cuvil_build.errors import InvalidValue
 from cuvil_build.fusion.explain import DecisionRow, Explanation
 
