@@ -13,7 +13,7 @@ from typing import Any
 from cuvil.module import CuvilRuntimeError, Module, Tensor
 
 FORMAT = 1
-ABI = 1
+ABI = 2
 MANIFEST = "manifest.json"
 _ELF_MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from cuvil_build.bundle.files import sha256_of, write_whole
 
 FORMAT = 1
-ABI = 1
+ABI = 2
 FILE_NAME = "manifest.json"
 TIERS = ("run", "built", "emitted")
 """Executed and verified where it was built; compiled and linked; only written."""

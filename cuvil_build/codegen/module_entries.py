@@ -9,7 +9,7 @@ from cuvil_build.codegen.module_tables import calls_of
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.cuir.int_expr import product
 
-ABI = 1
+ABI = 2
 """Of these functions: what `<model>_abi` answers."""
 
 

@@ -57,7 +57,7 @@ def test_sizes_and_digests_are_those_of_the_files(folder: Path) -> None:
 def test_loader_finds_what_it_reads(folder: Path) -> None:
     write_manifest(folder, build_manifest(folder, FACTS, []))
     data = json.loads((folder / "manifest.json").read_text())
-    assert (data["format"], data["abi"], data["model"]) == (1, 1, "digits")
+    assert (data["format"], data["abi"], data["model"]) == (1, 2, "digits")
     assert (data["library"], data["weights"]) == ("module.so", "weights.safetensors")
     assert data["features"] == ["avx2", "fma"]
     assert data["inputs"] == [

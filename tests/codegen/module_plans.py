@@ -400,7 +400,7 @@ def manifest_of(plan: ModulePlan, library: str) -> dict[str, object]:
 
     return {
         "format": 1,
-        "abi": 1,
+        "abi": 2,
         "model": plan.name,
         "target": plan.target,
         "triple": "x86_64-linux-gnu",
