@@ -237,7 +237,8 @@ class Finder:
     def _graph(
         self, rule: Rule, number: int, pattern: GraphPattern, root: ir.Node, limits: Limits, pin: Pin | None
     ) -> Candidate | None:
-        """The best match; where none is legal, why the first is not. What an override refused is noted always."""
+        """The best match. Noted are what an override refused and, where no match is legal, why the first is
+        not."""
         candidates: list[Candidate] = []
         told = len(self.refusals)
         for match in find_matches(self.scope, pattern, rule.tolerance, root):

@@ -162,7 +162,7 @@ def test_a_denied_rewrite_is_told_where_another_takes_its_nodes() -> None:
 
 
 def test_a_denied_rewrite_is_told_where_an_earlier_one_made_its_place() -> None:
-    """It is found, once `small` was there, in the same round in which `any` takes the place."""
+    """It matches what `small` leaves, and `any` takes that."""
     first = rule_from(
         "stage: fold\npattern: '(x) => (y) { t = Tanh(x)  y = Exp(t) }'\n"
         "action: {replace_with: '(x) => (y) { y = Selu(x) }'}\n", "small")  # fmt: skip
@@ -178,6 +178,24 @@ def test_a_denied_rewrite_is_told_where_an_earlier_one_made_its_place() -> None:
     assert [n.op_type for n in result.model.graph] == ["Softplus", "Neg"]
     denied = [(d.rule, d.nodes) for d in result.decisions if d.override == "deny o.yaml:2"]
     assert denied == [("large", ("Tanh_0", "Exp_1", "Abs_2", "Neg_3"))]
+
+
+def test_a_rewrite_that_grew_into_denied_nodes_is_told() -> None:
+    """`large` matches from the start; once `small` is done it would have nodes that are denied."""
+    text = TEXT.replace("b = Exp(a)", "s = Sin(a)  b = Exp(s)")
+    small = rule_from(
+        "stage: fold\npattern: '(x) => (y) { s = Tanh(x)  t = Sin(s)  y = Exp(t) }'\n"
+        "action: {replace_with: '(x) => (y) { y = Selu(x) }'}\n", "small")  # fmt: skip
+    large = rule_from(
+        "stage: fold\npattern: '(x) => (y) { s = Selu?(x)  t = Abs(s)  y = Neg(t) }'\n"
+        "action: {replace_with: '(x) => (y) { y = Elu(x) }'}\n", "large")  # fmt: skip
+    result = run(text, "deny:\n  - {rule: large, nodes: 'Exp*'}\n", [small, large])
+    told = [(d.rule, d.nodes, d.applied, d.override) for d in result.decisions]
+    assert sorted(told) == [
+        ("large", ("Abs_3", "Neg_4"), True, ""),
+        ("large", ("Tanh_0", "Sin_1", "Exp_2", "Abs_3", "Neg_4"), False, "deny o.yaml:2"),
+        ("small", ("Tanh_0", "Sin_1", "Exp_2"), True, ""),
+    ]
 
 
 def test_a_denied_match_is_told_beside_another_of_the_same_rule() -> None:
@@ -200,5 +218,5 @@ def test_a_rewrite_that_is_wanted_and_not_legal_is_an_error_where_another_takes_
     wanted: str,
 ) -> None:
     rules = [INNER, rule_from(f"{OUTER}where: op(y) == 'Abs'\n", "large")]
-    with pytest.raises(InvalidValue, match="rule 'large' can't be .*: where: op"):
+    with pytest.raises(InvalidValue, match=r"rule 'large' can't be .*: where: op"):
         run(TEXT, wanted, rules)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
 import pytest
 
 from cuvil_build.api import BuildResult, Options, Project
+from cuvil_build.errors import Loc
+from cuvil_build.frontends.onnx import import_onnx
+from cuvil_build.fusion.fuse import fuse_graph
+from cuvil_build.fusion.overrides import Override, Overrides
 from tests.fusion_graphs.check import shipped_rules
 from tests.fusion_graphs.deny import ALL, FIXTURES, Denied, deny_each, subject
 
@@ -41,6 +47,26 @@ def test_graphs_without_any_rule_and_without_each(name: str) -> None:
     rows = list(deny_each(subject(FIXTURES / f"{name}.onnx"), shipped_rules()))
     assert [row for row in rows if row.problem] == []
     assert rows[1] == Denied(ALL, 0)
+
+
+def tells_of_denial(decision: Mapping[str, Any], rule: str) -> bool:
+    is_told = not decision["applied"] and decision.get("override", "").startswith("deny ")
+    return is_told and rule in (ALL, decision["rule"])
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_denial_of_what_was_done_is_told(name: str, tmp_path: Path) -> None:
+    """Whoever takes the nodes then."""
+    rules = shipped_rules()
+    model = import_onnx(write(name, name, tmp_path)).model
+    fired = {d.rule for d in fuse_graph(model.clone(), rules).decisions if d.applied}
+    silent = set()
+    for rule in sorted(fired):
+        denial = Override(rule, "*", Loc("deny.yaml", 1, 1))
+        result = fuse_graph(model.clone(), rules, Overrides((denial,)))
+        if not any(tells_of_denial(d.to_json(), rule) for d in result.decisions):
+            silent.add(rule)
+    assert fired and not silent
 
 
 def write(name: str, copy: str, folder: Path) -> Path:
@@ -120,7 +146,7 @@ def test_modules_verify_without_each_rule(built: Built) -> None:
     for copy, rule in built.copies.items():
         now = decisions(built.root, copy)
         if rule:
-            assert "denied" in now or "deny " in now
+            assert any(tells_of_denial(json.loads(line), rule) for line in now.splitlines())
         else:
             assert now == built.before[copy]
 
