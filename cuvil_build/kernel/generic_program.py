@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cuvil_build.cuir.dtypes import DType
@@ -265,7 +265,19 @@ class _ProgramBuilder:
             self._writer.scopes[-1].statements += middle
             single(high, end)
 
-        self._guarded(others, rows, lambda: single(begin, end))
+        outside = rows if self._are_clips(others, axis) else lambda: single(begin, end)
+        self._guarded(others, rows, outside)
+
+    def _are_clips(self, conditions: Iterable[Condition], axis: Axis) -> bool:
+        """Whether loops over the window just begin later or end earlier where one of these fails, alike for
+        all neighbours along `axis`."""
+        first, *_ = self._schedule.groups
+        clipped = {c for found in clipped_conditions(self._flat.stages[first.first]).values() for c in found}
+        rest = self._flat.stages[first.last + 1 :]
+        tested = {c for stage in rest for c in conditions_of(stage.value)}
+        return all(
+            c in clipped and c not in tested and not any(axis.name in i.symbols() for i in c) for c in conditions
+        )
 
     def _blocks_of_rows(self, axis: Axis, start: IntExpr, stop: IntExpr, bounds: Bounds) -> None:
         """As many neighbouring points at once as registers allow, since they read weights once: evenly where

@@ -111,10 +111,10 @@ CUVIL_INLINE void cuvil_store_f32x4(float *p, f32x4 v)
     __builtin_memcpy(p, &v, sizeof v);
 }
 
-CUVIL_KERNEL void window_bf345b2a(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void window_57ff3697(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch);
 
-CUVIL_KERNEL void window_bf345b2a(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void window_57ff3697(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch)
 {
     const float *const b0 = buffers[0];
@@ -303,7 +303,7 @@ CUVIL_KERNEL void window_bf345b2a(void *const *buffers, const int64_t *dims, int
                 }
             }
         } else {
-            for (int64_t i3 = 0; i3 < d2; i3++) {
+            for (int64_t i3 = 0; i3 < first0; i3++) {
                 const int64_t from3 = cuvil_max(-2 * i3 + 1, 0);
                 const int64_t to3 = cuvil_max(from3, cuvil_min(d4 - 2 * i3 + 1, 3));
                 for (int64_t i1 = 0; i1 < 4; i1 += 4) {
@@ -323,6 +323,142 @@ CUVIL_KERNEL void window_bf345b2a(void *const *buffers, const int64_t *dims, int
                         }
                     }
                     b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum27;
+                }
+            }
+            for (int64_t i3 = first0; i3 < even0; i3 += 7) {
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum28 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum29 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum30 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum31 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum32 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum33 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum34 = cuvil_splat_f32x4((-__builtin_inff()));
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum28 = cuvil_max_f32x4(sum28, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                            sum29 = cuvil_max_f32x4(sum29, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6));
+                            sum30 = cuvil_max_f32x4(sum30, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18));
+                            sum31 = cuvil_max_f32x4(sum31, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 30));
+                            sum32 = cuvil_max_f32x4(sum32, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 42));
+                            sum33 = cuvil_max_f32x4(sum33, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 54));
+                            sum34 = cuvil_max_f32x4(sum34, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 66));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum28);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6, sum29);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12, sum30);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 18, sum31);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 24, sum32);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 30, sum33);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 36, sum34);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum35 = (-__builtin_inff());
+                    float sum36 = (-__builtin_inff());
+                    float sum37 = (-__builtin_inff());
+                    float sum38 = (-__builtin_inff());
+                    float sum39 = (-__builtin_inff());
+                    float sum40 = (-__builtin_inff());
+                    float sum41 = (-__builtin_inff());
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum35 = cuvil_max_f32(sum35, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                            sum36 = cuvil_max_f32(sum36, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6]);
+                            sum37 = cuvil_max_f32(sum37, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18]);
+                            sum38 = cuvil_max_f32(sum38, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 30]);
+                            sum39 = cuvil_max_f32(sum39, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 42]);
+                            sum40 = cuvil_max_f32(sum40, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 54]);
+                            sum41 = cuvil_max_f32(sum41, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 66]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum35;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6] = sum36;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12] = sum37;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 18] = sum38;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 24] = sum39;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 30] = sum40;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 36] = sum41;
+                }
+            }
+            for (int64_t i3 = even0; i3 < even1; i3 += 3) {
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum42 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum43 = cuvil_splat_f32x4((-__builtin_inff()));
+                    f32x4 sum44 = cuvil_splat_f32x4((-__builtin_inff()));
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum42 = cuvil_max_f32x4(sum42, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                            sum43 = cuvil_max_f32x4(sum43, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6));
+                            sum44 = cuvil_max_f32x4(sum44, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum42);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6, sum43);
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12, sum44);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum45 = (-__builtin_inff());
+                    float sum46 = (-__builtin_inff());
+                    float sum47 = (-__builtin_inff());
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum45 = cuvil_max_f32(sum45, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                            sum46 = cuvil_max_f32(sum46, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 6]);
+                            sum47 = cuvil_max_f32(sum47, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 + 18]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum45;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 6] = sum46;
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3 + 12] = sum47;
+                }
+            }
+            for (int64_t i3 = even1; i3 < past0; i3++) {
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum48 = cuvil_splat_f32x4((-__builtin_inff()));
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum48 = cuvil_max_f32x4(sum48, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum48);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum49 = (-__builtin_inff());
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        CUVIL_UNROLL(3)
+                        for (int64_t j1 = 0; j1 < 3; j1++) {
+                            sum49 = cuvil_max_f32(sum49, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum49;
+                }
+            }
+            for (int64_t i3 = past0; i3 < d2; i3++) {
+                const int64_t from4 = cuvil_max(-2 * i3 + 1, 0);
+                const int64_t to4 = cuvil_max(from4, cuvil_min(d4 - 2 * i3 + 1, 3));
+                for (int64_t i1 = 0; i1 < 4; i1 += 4) {
+                    f32x4 sum50 = cuvil_splat_f32x4((-__builtin_inff()));
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        for (int64_t j1 = from4; j1 < to4; j1++) {
+                            sum50 = cuvil_max_f32x4(sum50, cuvil_load_f32x4(b0 + 6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6));
+                        }
+                    }
+                    cuvil_store_f32x4(b1 + 6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3, sum50);
+                }
+                for (int64_t i1 = 4; i1 < 6; i1++) {
+                    float sum51 = (-__builtin_inff());
+                    for (int64_t j0 = from2; j0 < to2; j0++) {
+                        for (int64_t j1 = from4; j1 < to4; j1++) {
+                            sum51 = cuvil_max_f32(sum51, b0[6 * d3 * d4 * i0 - 6 * d4 + 12 * d4 * i2 + 6 * d4 * j0 + i1 + 12 * i3 + 6 * j1 - 6]);
+                        }
+                    }
+                    b1[6 * d1 * d2 * i0 + 6 * d2 * i2 + i1 + 6 * i3] = sum51;
                 }
             }
         }
