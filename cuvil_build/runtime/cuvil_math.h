@@ -422,27 +422,32 @@ CUVIL_INLINE f64xN cuvil_tanh_f64xN(f64xN x)
     return cuvil_copysign_f64xN(cuvil_select_f64xN((i64xN)(a < 0.625), p, far), x);
 }
 
-/* 2 ULP. Two polynomials: for small arguments odd, for large ones in the exponent of 1 - exp. */
-@ erf_f32 exp_f32 select_f32 abs_f32 copysign_f32
+/* 2 ULP. Two polynomials: for small arguments odd; for large ones of the fourth root of 1 - erf, which falls
+ * almost evenly towards nothing: no exponential is needed, nothing above 1 comes out. From 4 on it is 1. */
+@ erf_f32 min_number_f32 select_f32 abs_f32
 CUVIL_INLINE f32xN cuvil_erf_f32xN(f32xN x)
 {
     f32xN a = cuvil_abs_f32xN(x);
     f32xN s = x * x;
-    f32xN r = a * -1.72853470e-5f + 3.83197126e-4f;
-    f32xN u = a * -3.88396438e-3f + 2.42546219e-2f;
-    r = r * s + u;
-    r = r * a - 1.06777877e-1f;
-    r = r * a - 6.34846687e-1f;
-    r = r * a - 1.28717512e-1f;
-    r = r * a - a;
-    f32xN far = cuvil_copysign_f32xN(1.0f - cuvil_exp_f32xN(r), x);
-    f32xN p = s * -5.96761703e-4f + 4.99119423e-3f;
-    p = p * s - 2.67681349e-2f;
-    p = p * s + 1.12819925e-1f;
-    p = p * s - 3.76125336e-1f;
+    f32xN p = s * 7.06350693e-5f - 7.76579720e-4f;
+    p = p * s + 5.16025908e-3f;
+    p = p * s - 2.68392228e-2f;
+    p = p * s + 1.12832561e-1f;
+    p = p * s - 3.76126021e-1f;
     p = p * s + 1.28379166e-1f;
     p = p * x + x;
-    return cuvil_select_f32xN((i32xN)(a > 0.927734375f), far, p);
+    a = cuvil_min_number_f32xN(a, (f32xN){0} + 4.0f);
+    f32xN q = a * -1.79496419e-4f + 3.23419715e-3f;
+    q = q * a - 2.22133975e-2f;
+    q = q * a + 6.61218464e-2f;
+    q = q * a - 5.04793487e-2f;
+    q = q * a - 6.34259358e-2f;
+    q = q * a - 3.08785796e-1f;
+    q = q * a + 1.00549853f;
+    q = q * q;
+    q = 1.0f - q * q;
+    f32xN far = (f32xN)((u32xN)q | ((u32xN)x & 0x80000000u));
+    return cuvil_select_f32xN((i32xN)(a > 1.125f), far, p);
 }
 
 /* 1 ULP. The rational functions of fdlibm's s_erf.c. */
