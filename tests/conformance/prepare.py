@@ -113,7 +113,7 @@ def _attempt(
         path: _source_path(path, case.identifier, place.folder, text)
         for path, text in emit_module(plan).items()
     }
-    facts = _facts(plan, graph)
+    facts = _facts(plan, graph, ())
     manifest = {
         "format": FORMAT,
         "abi": ABI,
