@@ -275,9 +275,8 @@ class _ProgramBuilder:
         clipped = {c for found in clipped_conditions(self._flat.stages[first.first]).values() for c in found}
         rest = self._flat.stages[first.last + 1 :]
         tested = {c for stage in rest for c in conditions_of(stage.value)}
-        return all(
-            c in clipped and c not in tested and not any(axis.name in i.symbols() for i in c) for c in conditions
-        )
+        clips = clipped - tested
+        return all(c in clips and not any(axis.name in i.symbols() for i in c) for c in conditions)
 
     def _blocks_of_rows(self, axis: Axis, start: IntExpr, stop: IntExpr, bounds: Bounds) -> None:
         """As many neighbouring points at once as registers allow, since they read weights once: evenly where
