@@ -50,11 +50,18 @@ def run(model: ir.Model) -> PassResult:
     inference = infer_model(model, annotate=False)
     rewrites: list[Rewrite] = []
     for graph in graphs_within(model.graph):
-        while (island := _worthwhile(graph, inference)) is not None:
+        before = _count(graph) + 1
+        # each time there must be fewer, else this would never end
+        while (left := _count(graph)) < before and (island := _worthwhile(graph, inference)) is not None:
+            before = left
             nodes = (*island.sources, *island.members)
             rewrites.append(Rewrite("turns results, not operands", tuple(n.name or "" for n in nodes)))
             _rewrite(model, namer, island, inference)
     return PassResult(model, tuple(rewrites))
+
+
+def _count(graph: ir.Graph) -> int:
+    return sum(_perm(node) is not None for node in graph)
 
 
 # What can move ---------------------------------------------------------------------------------------------
@@ -225,7 +232,7 @@ def _turn_readers(
         if both == tuple(range(len(both))) and can_replace(reader.outputs[0], operand):
             replace_value(reader.outputs[0], operand)
             _remove(reader)
-        elif value.producer() in members:
+        else:
             reader.replace_input_with(0, operand)
             reader.attributes["perm"] = ir.AttrInt64s("perm", both)
     node = value.producer()

@@ -56,16 +56,23 @@ class Bench:
         memory = self.work("plan_memory/digits/fp32/memory.json")
         self.run(
             codegen.run,
-            {"embed": False, "model": "digits", "target": described},
+            {
+                "embed": False,
+                "model": "digits",
+                "target": described,
+                "members": [],
+                "numerics": "fast",
+            },
             {"graph": graph, "plan": memory},
             sources="src/",
             weights="weights.safetensors",
+            schedules="schedules.json",
         )
         objects = {f"objects/{unit['name']}": self._compile(unit, target) for unit in self._units()}
         facts = {"facts": self.out / "src/module.json", "checks": self.out / "src/checks.json"}
         self.run(
             link.run,
-            {"toolchain": "zig", "target": described},
+            {"toolchain": "zig", "target": described, "members": []},
             objects | facts,
             module="module/",
             checks="checks/",
@@ -82,7 +89,7 @@ class Bench:
             "module": self.out / "module",
             "checks": self.out / "checks",
         }
-        params = {"target": target, "labelled_output": ""}
+        params = {"target": target, "labelled_output": "", "members": []}
         self.run(verify.run, params, inputs, report="report.json", golden="golden.safetensors")
 
     def _units(self) -> list[dict[str, Any]]:
@@ -133,11 +140,11 @@ def test_a_wrong_kernel_is_caught_and_named(bench: Bench, monkeypatch: pytest.Mo
     right = codegen.emit_kernel
     bent: list[Nest] = []
 
-    def wrong(nest: Nest, **options: Any) -> Any:
+    def wrong(nest: Nest, target: Any, **options: Any) -> Any:
         plain = replace(nest, nodes=())
         if nest.anchor == "window" and not bent:
             bent.append(plain)
-        return right(bend(nest) if plain in bent else nest, **options)
+        return right(bend(nest) if plain in bent else nest, target, **options)
 
     monkeypatch.setattr(codegen, "emit_kernel", wrong)
     with pytest.raises(VerificationFailed, match=r"kernel window_[0-9a-f]{8} for .*conv.* is wrong"):
