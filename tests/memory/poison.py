@@ -47,7 +47,7 @@ PIECES = 3
 
 def run_poisoned(model: ir.Model, inputs: Mapping[str, np.ndarray], seed: int = 0) -> list[np.ndarray]:
     """Outputs of a CU-IR graph, fused or not, in the order of the graph."""
-    graph = lower_graph(model, infer_model(model, annotate=False), order_of, winograd=True)
+    graph = lower_graph(model, infer_model(model, annotate=False), order_of)
     return run_plan(plan_graph(graph), inputs, seed)
 
 
