@@ -86,18 +86,35 @@ class Scope:
     def is_over_constants(self, node: ir.Node) -> bool:
         """Whether a map or view computes from constants alone: narrow weights that are widened, most often,
         which folding leaves as they are since the result has more bytes."""
-        found = self.constants.get(node)
-        if found is None:
-            operands = self.data_operands(node) if self.kind(node) in ("map", "view") else ()
-            found = self.constants[node] = bool(operands) and all(map(self.is_constant, operands))
-        return found
+        if node in self.constants:
+            return self.constants[node]
+        pending = [node]  # a stack of its own: graphs may be deeper than Python's
+        while pending:
+            current = pending[-1]
+            operands = self.data_operands(current) if self.kind(current) in ("map", "view") else ()
+            makers = [maker for value in operands if (maker := value.producer()) is not None]
+            plain = [value for value in operands if value.producer() is None]
+            unknown = next((maker for maker in makers if maker not in self.constants), None)
+            if (
+                not operands
+                or not all(map(_is_weight, plain))
+                or not all(self.constants.get(maker, True) for maker in makers)
+            ):
+                self.constants[current] = False
+            elif unknown is not None:
+                pending.append(unknown)
+                continue
+            else:
+                self.constants[current] = True
+            pending.pop()
+        return self.constants[node]
 
     def is_constant(self, value: ir.Value) -> bool:
         """Whether it is known at build time, or computed from what is."""
         maker = value.producer()
         if maker is None:
-            return value.is_initializer() and not value.is_graph_input()
-        return self.is_over_constants(maker)
+            return _is_weight(value)
+        return self.constants[maker] if maker in self.constants else self.is_over_constants(maker)
 
     def users(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """Nodes of all levels that read the value, each once."""
@@ -192,3 +209,7 @@ def _depths(graph: ir.Graph) -> dict[ir.Node, int]:
 
     walk(graph)
     return found
+
+
+def _is_weight(value: ir.Value) -> bool:
+    return value.is_initializer() and not value.is_graph_input()
