@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 FILE_NAME = "reports/calls.json"
-KNOWN = ("flops", "weight_bytes", "activation_bytes", "predicted_cycles", "limit_cycles")
+KNOWN = (
+    "flops",
+    "product_flops",
+    "chunks",
+    "weight_bytes",
+    "activation_bytes",
+    "predicted_cycles",
+    "limit_cycles",
+)
 """What the schedules predict for a call."""
 
 

@@ -37,6 +37,8 @@ class Work:
     """Scalar operations, a multiply-add being one."""
     fused: int
     """Multiply-adds among them."""
+    products: int
+    """Those of them that register tiles do."""
     weight_bytes: int
     activation_bytes: int
 
@@ -62,15 +64,18 @@ class Limit:
 def work_of(kernel: EmittedKernel, sizes: Sizes) -> Work:
     """`sizes` are of the symbols of the nest that the kernel was emitted for."""
     dims = {f"d{n}": _value(dim, sizes) for n, dim in enumerate(kernel.dims)}
-    slots = fused = 0
+    slots = fused = products = 0
     for part in kernel.parts:
         runs, own = runs_of(kernel, part, dims)
-        fused += runs * _multiply_adds(part, own)
+        adds = runs * _multiply_adds(part, own)
+        fused += adds
+        products += adds if part.product is not None else 0
         slots += runs * _slots(part, own)
     most = _touched(kernel, dims) if not kernel.axes else {}
     read = [(b.constant, min(_nbytes(b, sizes), most.get(n, 1 << 62))) for n, b in enumerate(kernel.buffers)]
     weights = sum(n for constant, n in read if constant)
-    return Work(slots + fused, slots, fused, weights, sum(n for constant, n in read if not constant))
+    activations = sum(n for constant, n in read if not constant)
+    return Work(slots + fused, slots, fused, products, weights, activations)
 
 
 def runs_of(kernel: EmittedKernel, part: KernelPart, dims: Sizes) -> tuple[int, dict[str, int]]:

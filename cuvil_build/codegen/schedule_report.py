@@ -59,6 +59,8 @@ def _row(site: _Site, target: Target, memory: Memory) -> dict[str, Any]:
         "dims": dims,
         "parts": parts,
         "flops": work.flops,
+        "product_flops": 2 * work.products,
+        "chunks": kernel.spec.chunks.evaluate(dims),
         "weight_bytes": work.weight_bytes,
         "activation_bytes": work.activation_bytes,
         "predicted_cycles": round(max(limit.cycles, sum(p["cycles"] for p in parts))),

@@ -13,6 +13,8 @@ def test_each_call_has_what_is_predicted_of_its_nodes() -> None:
     ]
     figures = {
         "flops": 8,
+        "product_flops": 6,
+        "chunks": 2,
         "weight_bytes": 4,
         "activation_bytes": 12,
         "predicted_cycles": 3,

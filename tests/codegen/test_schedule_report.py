@@ -42,7 +42,7 @@ def test_a_product_does_two_operations_a_step_and_what_follows(avx2: Target) -> 
     kernel = emitted(dense("n", 64, 48), avx2)
     work = work_of(kernel, {"n": 10})
     adds = 10 * 48 * 64
-    assert work.fused == adds
+    assert work.fused == work.products == adds
     assert work.flops - 2 * adds == work.slots - adds < 4 * 10 * 48  # bias and clamping
     assert work.weight_bytes >= 4 * 64 * 48
     assert work.weight_bytes + work.activation_bytes == 4 * (64 * 48 + 48 + 10 * 64 + 10 * 48)
@@ -71,6 +71,7 @@ def test_a_depthwise_step_is_one_multiply_add(avx2: Target) -> None:
     kernel = emitted(nests.depthwise(nests.NHWC), avx2)
     work = work_of(kernel, {"n": 1, "h": 8, "w": 8})
     assert work.fused > 0 and work.slots < 2 * work.fused
+    assert work.products == 0
 
 
 def test_predictions_grow_with_the_work_and_stay_above_the_peak(avx2: Target) -> None:
@@ -91,6 +92,7 @@ def test_parts_of_groups_run_once_for_each_point(avx2: Target) -> None:
     assert group["flops"] >= 2 * 2 * (2 * heads * rows * rows * size)
     assert group["flops"] < 3 * 2 * (2 * heads * rows * rows * (size + 16))
     assert group["predicted_cycles"] >= group["limit_cycles"] > 0
+    assert 0 < group["product_flops"] < group["flops"] and group["chunks"] > 0
 
 
 def _regions(items: tuple[object, ...]) -> list:  # type: ignore[type-arg]
