@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -117,12 +117,7 @@ class Module:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name. Inputs are arrays, or anything with `__dlpack__`; the outputs own their memory."""
-        try:
-            arrays = [inputs[name] for name in self._input_names]
-        except KeyError:
-            arrays = []
-        if len(arrays) != len(inputs) or len(arrays) != len(self._input_names):
-            raise CuvilRuntimeError(self._wrong_names(inputs))
+        arrays = self._in_order(inputs)
         with self._lock:
             return dict(zip(self._output_names, self._call(arrays)))
 
@@ -133,6 +128,19 @@ class Module:
             raise CuvilRuntimeError(f"{self.name}: {counts}: {', '.join(self._input_names)}")
         with self._lock:
             return tuple(self._call(list(inputs)))
+
+    def run_through(self, call: Callable[[int, int, int, int], int], inputs: Mapping[str, Any]) -> None:
+        """As `run`, with `call(run, context, inputs, outputs)` in the place of the call into the library: for
+        code in C that makes it, once or often. `run` is the function's address; 0 is success."""
+        function = self._functions.run
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0
+        arrays = self._in_order(inputs)
+        with self._lock:
+            self._functions.run = lambda context, given, made: call(address, context, given, made)
+            try:
+                self._call(arrays)
+            finally:
+                self._functions.run = function
 
     def profile(self, inputs: Mapping[str, Any], rounds: int = 20) -> Profile:
         """What each call of a kernel takes, median over so many runs; one before them warms up."""
@@ -170,6 +178,15 @@ class Module:
     def __repr__(self) -> str:
         state = "" if self._context is not None else ", closed"
         return f"<cuvil.Module {self.name}({', '.join(self._input_names)}){state}>"
+
+    def _in_order(self, inputs: Mapping[str, Any]) -> list[Any]:
+        try:
+            arrays = [inputs[name] for name in self._input_names]
+        except KeyError:
+            arrays = []
+        if len(arrays) != len(inputs) or len(arrays) != len(self._input_names):
+            raise CuvilRuntimeError(self._wrong_names(inputs))
+        return arrays
 
     def _open(self, weights: Path | None, threads: int, pool: int | None) -> None:
         """Without a path for a library that has its weights in itself."""

@@ -169,13 +169,14 @@ def test_loops_and_spills_are_found() -> None:
     assert spills(inner_loops(code)[0]) == ["vmovups %zmm1,0x40(%rsp)"]
 
 
+AVX512 = "x86_64-avx512"
 AVX512_MODELS: list[Subject] = [network("resnet_small"), network("bert_small")]
 
 
 @pytest.mark.skipif(not shutil.which("objdump"), reason="objdump (binutils) reads the objects")
 @pytest.mark.parametrize("subject", AVX512_MODELS, ids=lambda subject: subject.name)
 def test_avx512_products_stay_in_registers(workshop: Workshop, subject: Subject) -> None:
-    built = workshop.build(subject, "x86_64-avx512")
+    built = workshop.build(subject, AVX512)
     assert built.manifest["tier"] in ("run", "built")
     products = {n: p for n, p in built.objects().items() if n.startswith(("contraction", "window"))}
     wide = 0
@@ -186,3 +187,11 @@ def test_avx512_products_stay_in_registers(workshop: Workshop, subject: Subject)
             wide += 1
             assert not spills(body), f"{name}:\n" + "\n".join(body)
     assert wide, f"no inner loop with 512-bit multiply-adds in {', '.join(sorted(products))}"
+
+
+@pytest.mark.skipif(bool(why_not_executed(target_of(AVX512))), reason=why_not_executed(target_of(AVX512)))
+@pytest.mark.parametrize("subject", AVX512_MODELS, ids=lambda subject: subject.name)
+def test_avx512_modules_are_right_where_the_cpu_has_it(workshop: Workshop, subject: Subject) -> None:
+    built = workshop.build(subject, AVX512)
+    check(built, AVX512)
+    compare_with_source(built, AVX512, "native")

@@ -12,6 +12,7 @@ from cuvil_build.codegen.kernels import EmittedKernel, emit_kernel
 from cuvil_build.kernel.group import Group
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.nest import Nest
+from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.routine import Routine
 from tests.kernel.harness import WIDE, call, compile_zig, distinct, from_memory, to_memory
 
@@ -24,6 +25,7 @@ def check_compiled(
     *,
     tolerance: float = 1e-5,
     free: bool = True,
+    numbers: Numbers = WIDE,
     wanted: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> None:
     """Each case with numbers as dims, and with `free` also with free dims where it has any; `wanted` is the
@@ -33,7 +35,7 @@ def check_compiled(
     if free:
         runs += [(c, w, *lowered(c, w, free=True)) for c, w in zip(cases, wanted)]
     nests = [nest for _, _, region, _ in runs for nest in region.nests]
-    kernels = {id(nest): emit_kernel(nest, None, numbers=WIDE) for nest in nests}
+    kernels = {id(nest): emit_kernel(nest, None, numbers=numbers) for nest in nests}
     library = ctypes.CDLL(str(compile_zig(distinct(list(kernels.values())), folder)))
     for case, want, region, sizes in runs:
         have = _run(case, region, sizes, kernels, library)

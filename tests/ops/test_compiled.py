@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
+from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.ops.catalog import find
+from tests.kernel.harness import WIDE, WIDEST
 
 from .compiled import check_compiled
 from .harness import Case
@@ -29,5 +33,7 @@ def _has_kernel(case: object) -> bool:
     return operator is not None and operator.lower is not None
 
 
-def test_compiled_operators_match_onnxruntime(tmp_path: Path) -> None:
-    check_compiled(list(_cases()), tmp_path, tolerance=TOLERANCE, free=False)
+@pytest.mark.parametrize("numbers", [WIDE, WIDEST], ids=["32-byte", "64-byte"])
+def test_compiled_operators_match_onnxruntime(tmp_path: Path, numbers: Numbers) -> None:
+    """On a CPU without them, the compiler makes several of the widest vectors."""
+    check_compiled(list(_cases()), tmp_path, tolerance=TOLERANCE, free=False, numbers=numbers)

@@ -26,12 +26,14 @@ from cuvil_build.errors import InvalidValue, MissingFile, NotYet, nearest
 from cuvil_build.frontends.pypi import fetch_member
 from cuvil_build.measure import (
     PEERS,
+    CallCost,
     Feeds,
     ModuleProfile,
     Runner,
     Timing,
     check_kind,
     compare_runtimes,
+    cost_of_calls,
     profile_module,
     rest_of,
 )
@@ -88,6 +90,7 @@ class Result:
     shapes: Mapping[str, tuple[int, ...]]
     """Of the inputs."""
     kernels: ModuleProfile | None = None
+    calls: CallCost | None = None
 
 
 def command(
@@ -121,6 +124,12 @@ def command(
             "'cuvil explain fusion' then shows it.",
         ),
     ] = False,
+    calls: Annotated[
+        bool,
+        typer.Option(
+            "--calls", help="Time calls in a row as well, from C and through module.run: for small models."
+        ),
+    ] = False,
     directory: options.FolderOption = options.HERE,
     file: options.FileOption = None,
     profile: Annotated[
@@ -146,7 +155,9 @@ def command(
         found = (
             profile_module(bench.folder, bench.folder / CALLS, feeds, threads, rounds) if kernels else None
         )
-        results.append(Result(bench, timings, {n: a.shape for n, a in feeds.items()}, found))
+        cost = cost_of_calls(bench.folder, feeds, threads, rounds) if calls else None
+        shapes = {n: a.shape for n, a in feeds.items()}
+        results.append(Result(bench, timings, shapes, found, cost))
     rows = [to_json(result, threads=threads, rest_ms=rest_ms) for result in results]
     for result, row in zip(results, rows):
         if result.kernels is not None and result.bench.profile is not None:
@@ -272,10 +283,17 @@ def print_bench(result: Result, turns: str) -> None:
     for timing in timings:
         if timing.problem:
             console.print_line(f"{timing.label} failed: {timing.problem}")
+    if result.calls is not None:
+        console.print_line(calls_line(result.calls))
     if result.kernels is not None:
         console.print_line()
         print_profile(result.kernels)
     console.print_line()
+
+
+def calls_line(cost: CallCost) -> str:
+    added = f"module.run {cost.run_us:.2f} us ({cost.run_us - cost.c_us:+.2f})"
+    return f"calls in a row: from C {cost.c_us:.2f} us, {added}"
 
 
 def table_row(bench: Bench, timing: Timing) -> tuple[str, ...]:
@@ -303,11 +321,13 @@ def size_of(bench: Bench, timing: Timing) -> int:
 
 def to_json(result: Result, *, threads: int, rest_ms: float) -> dict[str, object]:
     kernels = {} if result.kernels is None else profile_data(result.kernels)
+    calls = {} if result.calls is None else {"calls": asdict(result.calls)}
     return {
         "module": result.bench.name,
         "threads": threads,
         "rest_ms": rest_ms,
         "inputs": {name: list(shape) for name, shape in result.shapes.items()},
         "runtimes": [{**asdict(t), "nbytes": size_of(result.bench, t)} for t in result.timings],
+        **calls,
         **kernels,
     }
