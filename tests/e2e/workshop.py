@@ -49,10 +49,10 @@ def network(name: str) -> Subject:
 def package_model(name: str) -> Subject:
     facts = PACKAGE_MODELS.get(name) or MORE_MODELS[name]
     section = {"source": facts["source"], "dims": facts["dims"]}
-    return Subject(name, section, [_sample(name, facts["inputs"], case) for case in (1, 2)])
+    return Subject(name, section, [sample(name, facts["inputs"], case) for case in (1, 2)])
 
 
-def _sample(name: str, inputs: Mapping[str, Any], case: int) -> Feeds:
+def sample(name: str, inputs: Mapping[str, Any], case: int) -> Feeds:
     """Numbers follow from the names alone, so that everyone compares the same ones."""
     feeds = {}
     for key, first in inputs.items():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -32,6 +31,7 @@ from cuvil_build.api import Project
 from cuvil_build.measure import Runner, Timing, compare_runtimes
 from tests.e2e.quickstart import copy_quickstart
 from tests.e2e.workshop import EXECUTED, PACKAGE_MODELS, Built, Subject, Workshop, network, package_model
+from tests.networks.machine import machine
 from tests.networks.networks import FULL
 
 ROOT = Path(__file__).parent.parent.parent
@@ -318,12 +318,6 @@ def speed_rows(results: Mapping[str, Any], model: str) -> list[str]:
         cells.append(f"{one['memory_mb']} / {one['peer_memory_mb']}")
         lines.append(f"| {model} | {' | '.join(map(str, cells))} |\n")
     return lines
-
-
-def machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform.startswith("linux") else []
-    name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    return f"{name or platform.machine()}, {os.cpu_count()} cores"
 
 
 def main() -> None:
