@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cuvil_build.cuir.dtypes import BOOL, INT64
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.expr import COMPARE, LOGIC, Apply, Cast, Const, Expr, IndexValue, Load
+from cuvil_build.kernel.nest import children, parts
 from cuvil_build.kernel.tile_context import PARTIAL, SPILL, Panel, TileContext
 
 
@@ -34,14 +37,59 @@ def _waiting(context: TileContext, panel: Panel, row: int, vector: int) -> IntEx
     return at * (panel.vectors * lanes) + vector * lanes
 
 
+def first_sums(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
+    """What sums start from: the bias, in vectors that are full, else zero."""
+    starts: list[p.Value] = [p.Lit(0.0, context.vector)] * panel.vectors
+    body: list[p.Statement] = []
+    biased = _biased(context)
+    if biased is not None:
+        lanes = context.schedule.lanes
+        for v in range(panel.whole_vectors(lanes)):
+            column = IntExpr.of("first_column") + v * lanes
+            value = _load(context, _bias_of(biased), 0, column, lanes)
+            body.append(p.Declare(f"bias_{v}", context.vector, value, constant=True))
+            starts[v] = p.Var(f"bias_{v}", context.vector)
+    for r in range(rows):
+        body += [p.Declare(f"acc_{r}_{v}", context.vector, starts[v]) for v in range(panel.vectors)]
+    return body
+
+
+def _biased(context: TileContext) -> Apply | None:
+    """The part of the epilogue that adds the bias, which is the same for all rows, to sums that nothing else
+    uses. Sums that wait between slices start from zero."""
+    found = [part for part in parts(context.store.value) if isinstance(part, Apply)]
+    uses = sum(_is_sum(arg) for part in parts(context.store.value) for arg in children(part))
+    adding = [part for part in found if any(map(_is_sum, part.args)) and _adds_bias(context, part)]
+    return adding[0] if adding and uses == 1 and not context.slices.is_cut else None
+
+
+def _adds_bias(context: TileContext, part: Apply) -> bool:
+    loads = [a for a in part.args if isinstance(a, Load) and a.dtype == context.dtype]
+    if part.function != "add" or len(loads) != 2 or part.dtype != context.dtype or all(map(_is_sum, loads)):
+        return False
+    offset, step = _address(context, _bias_of(part), 0, ZERO)
+    rows = {"start", *(f"{a.name}_0" for a in context.rows.axes)}
+    return step == ONE and not offset.symbols() & rows
+
+
+def _bias_of(part: Apply) -> Load:
+    return next(a for a in part.args if isinstance(a, Load) and not _is_sum(a))
+
+
+def _is_sum(expr: Expr) -> bool:
+    return isinstance(expr, Load) and expr.buffer.role == "temp"
+
+
 def finish_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
     body: list[p.Statement] = []
     lanes = context.schedule.lanes
     whole = panel.whole_vectors(lanes)
+    begun = _biased(context)
     for r in range(rows):
         for v in range(whole):
             column = IntExpr.of("first_column") + v * lanes
-            result = _value(context, context.store.value, r, column, p.Var(f"acc_{r}_{v}", context.vector))
+            total = p.Var(f"acc_{r}_{v}", context.vector)
+            result = _value(context, context.store.value, r, column, total, begun)
             body.append(_store(context, r, column, result))
     if whole == panel.vectors:
         return body
@@ -49,7 +97,8 @@ def finish_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
 
 
 def _spilled(context: TileContext, rows: int, panel: Panel, whole: int) -> list[p.Statement]:
-    """Columns of vectors that are not full: through memory, one by one."""
+    """Columns of vectors that are not full: through memory, in narrower vectors where their number is known,
+    else one by one."""
     lanes = context.schedule.lanes
     stride = (panel.vectors - whole) * lanes
     body: list[p.Statement] = [p.LocalArray(SPILL, context.dtype, rows * stride)]
@@ -57,14 +106,35 @@ def _spilled(context: TileContext, rows: int, panel: Panel, whole: int) -> list[
         for v in range(whole, panel.vectors):
             at = IntExpr.of(r * stride + (v - whole) * lanes)
             body.append(p.StoreAt(SPILL, at, p.Var(f"acc_{r}_{v}", context.vector)))
-    lane = IntExpr.of("lane")
-    inner: list[p.Statement] = []
-    for r in range(rows):
+
+    def finish(lane: IntExpr, width: int) -> list[p.Statement]:
         column = IntExpr.of("first_column") + whole * lanes + lane
-        total = p.LoadAt(SPILL, lane + r * stride, context.scalar)
-        inner.append(_store(context, r, column, _value(context, context.store.value, r, column, total)))
-    body.append(p.For("lane", ZERO, panel.columns - whole * lanes, ONE, tuple(inner), unroll=1))
+        totals = [p.LoadAt(SPILL, lane + r * stride, p.VType(context.dtype, width)) for r in range(rows)]
+        return [
+            _store(context, r, column, _value(context, context.store.value, r, column, total))
+            for r, total in enumerate(totals)
+        ]
+
+    left = panel.columns - whole * lanes
+    done = 0
+    for width in _narrower(lanes, context.dtype.nbytes):
+        if left.is_static and left.value - done >= width:
+            body += finish(IntExpr.of(done), width)
+            done += width
+    if left != IntExpr.of(done):
+        body.append(
+            p.For("lane", IntExpr.of(done), left, ONE, tuple(finish(IntExpr.of("lane"), 1)), unroll=1)
+        )
     return body
+
+
+_NARROWEST = 16
+"""Bytes of a vector that every machine with vectors has."""
+
+
+def _narrower(lanes: int, itemsize: int) -> Iterator[int]:
+    while (lanes := lanes // 2) * itemsize >= _NARROWEST:
+        yield lanes
 
 
 def _store(context: TileContext, row: int, column: IntExpr, value: p.Value) -> p.Statement:
@@ -86,9 +156,19 @@ def _address(context: TileContext, load: Load, row: int, column: IntExpr) -> tup
     return context.rows.at(total, row).substitute({context.product.column.name: column}), step
 
 
-def _value(context: TileContext, expr: Expr, row: int, column: IntExpr, total: p.Value) -> p.Value:
-    """The epilogue's value for as many lanes as `total` has."""
+def _value(
+    context: TileContext,
+    expr: Expr,
+    row: int,
+    column: IntExpr,
+    total: p.Value,
+    begun: Expr | None = None,
+) -> p.Value:
+    """The epilogue's value for as many lanes as `total` has. `begun`: what the total already is, if it is
+    more than the sum."""
     lanes = total.type.lanes
+    if expr is begun:
+        return total
     if isinstance(expr, Load):
         if expr.buffer.role == "temp":
             return total
@@ -98,10 +178,10 @@ def _value(context: TileContext, expr: Expr, row: int, column: IntExpr, total: p
     if isinstance(expr, IndexValue):
         return _index_value(context, expr, row, column, lanes)
     if isinstance(expr, Cast):
-        inner = _value(context, expr.value, row, column, total)
+        inner = _value(context, expr.value, row, column, total, begun)
         return p.Convert(inner, p.VType(expr.dtype, lanes))
     assert isinstance(expr, Apply), expr
-    args = tuple(_value(context, a, row, column, total) for a in expr.args)
+    args = tuple(_value(context, a, row, column, total, begun) for a in expr.args)
     is_mask = expr.function in COMPARE or expr.function in LOGIC or expr.dtype == BOOL
     return p.Op(expr.function, args, p.VType(BOOL if is_mask else expr.dtype, lanes))
 

@@ -20,7 +20,7 @@ from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.prune import prune
 from cuvil_build.kernel.tile_context import PACKED_PANEL, PACKED_ROWS, PARTIAL, ZEROS, Panel, TileContext
-from cuvil_build.kernel.tile_epilogue import finish_tile, keep_sums, resume_sums
+from cuvil_build.kernel.tile_epilogue import finish_tile, first_sums, keep_sums, resume_sums
 from cuvil_build.kernel.tile_packed_rows import pack_rows
 from cuvil_build.kernel.tile_panel import make_panel, panel_kinds, panel_packings
 from cuvil_build.kernel.tile_plan import TilePlan
@@ -192,9 +192,7 @@ class _Frame:
         for r in range(rows):
             body += self.rows.decode(IntExpr.of("start") + r, f"_{r}")
         body += row_pointers(context, rows)
-        for r in range(rows):
-            for v in range(panel.vectors):
-                body.append(p.Declare(f"acc_{r}_{v}", context.vector, p.Lit(0.0, context.vector)))
+        body += first_sums(context, rows, panel)
         if not self.slices.is_cut:
             return [*body, *reduce_tile(context, rows, panel), *finish_tile(context, rows, panel)]
         is_later = p.InRange(((ONE, SLICE, self.slices.count),))

@@ -48,6 +48,10 @@ class Rows:
 
     def at(self, expr: IntExpr, row: int | None) -> IntExpr:
         """At one row of a tile, or at the current row of the block (None)."""
+        if row is not None and len(self.axes) == 1:
+            # one pointer for all rows, which constants tell apart
+            at = {self.axes[0].name: IntExpr.of("start") + row}
+            return expr.substitute(dict.fromkeys(self.dropped, ZERO) | at)
         suffix = "" if row is None else f"_{row}"
         names = {a.name: IntExpr.of(a.name + suffix) for a in self.axes}
         return expr.substitute(dict.fromkeys(self.dropped, ZERO) | names)
