@@ -119,9 +119,9 @@ typedef struct cuvil_ctx cuvil_ctx;
 
 /* One thread's part of the running calls, in grabs: a cache line of its own. */
 typedef struct {
-  _Alignas(CUVIL_ALIGN) int64_t next; /* how many of `count` were taken */
-  int64_t first;
-  int64_t count;
+  _Alignas(CUVIL_ALIGN) int64_t next; /* the first one that is not taken */
+  int64_t end;
+  int64_t most; /* to take at once */
 } cuvil_share;
 
 typedef struct {
@@ -215,7 +215,6 @@ struct cuvil_ctx {
   /* Of the running calls. */
   uint32_t first_call; /* where anything is timed */
   int32_t shares;
-  int64_t step; /* between the grabs of one share */
   cuvil_share *share; /* of each thread */
 };
 

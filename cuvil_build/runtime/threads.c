@@ -8,13 +8,13 @@
 
 /* Scalar operations that make one grab from the counter worth its cost, a few microseconds. */
 enum { GRAB_WORK = 32768 };
-/* Less than this is done by the caller alone: waking a thread costs more. */
-enum { PARALLEL_WORK = 4 * GRAB_WORK };
+/* Less than this is done by the caller alone: to share it costs 2 microseconds, and the half of this takes as long. */
+enum { PARALLEL_WORK = 8 * GRAB_WORK };
 /* No more grabs per thread than this, however many chunks there are. */
-enum { GRABS_PER_THREAD = 8 };
-/* A launch of more than this comes from memory, whoever had it last: there the threads go through it side by side,
-   which is faster than from places far apart. */
-enum { LARGE_WORK = 1 << 28 };
+enum { GRABS_PER_THREAD = 32 };
+/* A thread takes several grabs at once while much is left of a share: no more than this part of the share, and no more
+   than this part of what is left of it, so that at its end nobody waits long for the last one. */
+enum { PART_OF_SHARE = 8, PART_OF_REST = 4 };
 
 static void run_job(cuvil_ctx *ctx, const cuvil_job *job, int64_t begin, int64_t end, void *scratch) {
   if (ctx->profile)
@@ -28,37 +28,44 @@ static void run_here(cuvil_ctx *ctx, uint32_t count) {
     if (job->chunks > 0) run_job(ctx, job, 0, job->chunks, ctx->scratch);
 }
 
-static void run_grab(cuvil_ctx *ctx, int64_t grab, void *scratch) {
+static void run_grabs(cuvil_ctx *ctx, int64_t first, int64_t count, void *scratch) {
   const cuvil_job *job = ctx->jobs;
-  for (; grab >= job->grabs; job++) grab -= job->grabs;
-  int64_t begin = grab * job->grab;
-  run_job(ctx, job, begin, cuvil_min(begin + job->grab, job->chunks), scratch);
+  for (; first >= job->grabs; job++) first -= job->grabs;
+  for (; count; job++, first = 0) {
+    int64_t own = cuvil_min(count, job->grabs - first);
+    if (own > 0) run_job(ctx, job, first * job->grab, cuvil_min((first + own) * job->grab, job->chunks), scratch);
+    count -= own;
+  }
+}
+
+/* Takes some of what is left of a share; answers how many, from `first` on. */
+static int64_t take(cuvil_share *share, int64_t *first) {
+  int64_t next = __atomic_load_n(&share->next, __ATOMIC_RELAXED), count;
+  do {
+    int64_t left = share->end - next;
+    if (left <= 0) return 0;
+    count = cuvil_max(cuvil_min(left / PART_OF_REST, share->most), 1);
+  } while (!__atomic_compare_exchange_n(&share->next, &next, next + count, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  *first = next;
+  return count;
 }
 
 /* A task of the pool: `index` is that of its scratch memory and of its part. */
 static void take_chunks(void *data, int32_t index) {
   cuvil_ctx *ctx = data;
   void *scratch = ctx->scratch + (size_t)index * ctx->scratch_stride;
-  for (int32_t i = 0, at = index; i < ctx->shares; i++, at = at + 1 < ctx->shares ? at + 1 : 0) {
-    cuvil_share *share = &ctx->share[at];
-    for (;;) {
-      int64_t number = __atomic_fetch_add(&share->next, 1, __ATOMIC_RELAXED);
-      if (number >= share->count) break;
-      run_grab(ctx, share->first + number * ctx->step, scratch);
-    }
-  }
+  for (int32_t i = 0, at = index; i < ctx->shares; i++, at = at + 1 < ctx->shares ? at + 1 : 0)
+    for (int64_t first, count; (count = take(&ctx->share[at], &first));) run_grabs(ctx, first, count, scratch);
 }
 
-/* Who begins with which grabs: a row of neighbours, or every so many-th. */
-static void deal(cuvil_ctx *ctx, int64_t grabs, int apart) {
+/* Who begins with which grabs: each with a row of neighbours. */
+static void deal(cuvil_ctx *ctx, int64_t grabs) {
   ctx->shares = (int32_t)cuvil_min(ctx->threads, grabs);
-  ctx->step = apart ? 1 : ctx->shares;
   for (int32_t i = 0; i < ctx->shares; i++) {
     cuvil_share *share = &ctx->share[i];
-    int64_t first = grabs * i / ctx->shares, end = grabs * (i + 1) / ctx->shares;
-    share->first = apart ? first : i;
-    share->count = apart ? end - first : (grabs - i - 1) / ctx->shares + 1;
-    __atomic_store_n(&share->next, 0, __ATOMIC_RELAXED);
+    share->end = grabs * (i + 1) / ctx->shares;
+    share->most = grabs / ctx->shares / PART_OF_SHARE;
+    __atomic_store_n(&share->next, grabs * i / ctx->shares, __ATOMIC_RELAXED);
   }
 }
 
@@ -84,7 +91,7 @@ void CUVIL_RT(parallel)(cuvil_ctx *ctx, uint32_t count) {
     run_here(ctx, count);
     return;
   }
-  deal(ctx, grabs, all <= LARGE_WORK);
+  deal(ctx, grabs);
   ctx->pool->parallel_for(ctx->pool->user, ctx->shares, take_chunks, ctx);
   take_chunks(ctx, 0); /* what is left where a host called nobody */
 }

@@ -26,7 +26,7 @@ static void time_launch(void *user, int32_t count, void (*task)(void *data, int3
       ticks[i] = cuvil_ticks() - start;
     }
   }
-  for (int32_t i = 0; i < ctx->shares; i++) ctx->share[i].next = ctx->share[i].count; /* all is done */
+  for (int32_t i = 0; i < ctx->shares; i++) ctx->share[i].next = ctx->share[i].end; /* all is done */
 }
 
 EXPORT void *time_launch_address(void) { return (void *)time_launch; }

@@ -121,7 +121,7 @@ def counting_plan(work: int) -> ModulePlan:
 
 @pytest.mark.parametrize("work", [100, 3000, 10**5, 10**8])
 def test_every_chunk_is_computed_once(tmp_path: Path, work: int) -> None:
-    """Of launches that one thread does, that are cut in parts, and that are dealt out."""
+    """Of launches that one thread does, and that are cut in few parts and in many."""
     module = Api(build(counting_plan(work), tmp_path))
     for threads in (1, 2, 3, 5, 64):
         context = module.opened(threads=threads)
