@@ -15,6 +15,8 @@ from cuvil_build.kernel.tile_schedule import TileSchedule
 from cuvil_build.kernel.tile_slices import Slices
 
 PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros", "spill"
+LINE_BYTES = 64
+"""Of a cache."""
 PARTIAL = "partial"
 """Sums of the panel's tiles between slices: an output may share memory with an operand."""
 
@@ -49,6 +51,20 @@ class TileContext:
     @property
     def vector(self) -> p.VType:
         return p.VType(self.dtype, self.schedule.lanes)
+
+    @property
+    def lines_per_run(self) -> int:
+        """Lines of the next slice that a tile fetches in each run of steps; 0: it fetches none, or all at its
+        start."""
+        schedule, slices = self.schedule, self.slices
+        if not schedule.prefetch or schedule.unroll == 1 or not self.rows.count.is_static:
+            return 0
+        if not self.product.depth.is_static or slices.runs == 0:
+            return 0
+        blocks = -(-self.rows.count.value // schedule.rows_per_block)
+        tiles = max(1, self.rows.tiles.value // max(1, blocks))
+        lines = -(-slices.largest.value * schedule.width * self.dtype.nbytes // LINE_BYTES)
+        return -(-lines // (tiles * slices.runs))
 
     @property
     def streamed_buffer(self) -> str:

@@ -19,7 +19,15 @@ from cuvil_build.kernel.expr import Apply, Cast, Expr, IndexValue, Load
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.prune import prune
-from cuvil_build.kernel.tile_context import PACKED_PANEL, PACKED_ROWS, PARTIAL, ZEROS, Panel, TileContext
+from cuvil_build.kernel.tile_context import (
+    LINE_BYTES,
+    PACKED_PANEL,
+    PACKED_ROWS,
+    PARTIAL,
+    ZEROS,
+    Panel,
+    TileContext,
+)
 from cuvil_build.kernel.tile_epilogue import finish_tile, first_sums, keep_sums, resume_sums
 from cuvil_build.kernel.tile_packed_rows import pack_rows
 from cuvil_build.kernel.tile_panel import make_panel, panel_kinds, panel_packings
@@ -29,7 +37,7 @@ from cuvil_build.kernel.tile_rows import rows_of
 from cuvil_build.kernel.tile_schedule import ENOUGH_TILES
 from cuvil_build.kernel.tile_slices import SLICE, slices_of
 
-_ALIGN = 64
+_ALIGN = LINE_BYTES
 
 
 def build_tile_program(nest: Nest, plan: TilePlan) -> tuple[p.Program, dict[str, Packing]]:
@@ -120,7 +128,7 @@ class _Frame:
         ]
         if self.schedule.mode == "packed":
             body += pack_rows(self.context)
-        if self.schedule.prefetch:
+        if self._fetches_first:
             body.append(p.SetInt("share", self._share()))
         each, first_panel, last_panel = self.schedule.panels_per_chunk, ZERO, self.panels
         if groups != ONE:
@@ -129,6 +137,11 @@ class _Frame:
             last_panel = minimum(self.panels, (IntExpr.of("end") - before) * each)
         body.append(p.For("panel", first_panel, last_panel, ONE, tuple(self._panel())))
         return body
+
+    @property
+    def _fetches_first(self) -> bool:
+        """Whether a tile fetches all of its share before its steps: what it is depends on the rows."""
+        return self.schedule.prefetch and not self.context.lines_per_run
 
     def _share(self) -> IntExpr:
         """Lines of the next slice that each tile fetches."""
@@ -173,7 +186,7 @@ class _Frame:
             p.SetInt("start", self.rows.start_of(tile)),
             p.SetInt("rows", self.rows.start_of(tile + 1) - IntExpr.of("start")),
         ]
-        if self.schedule.prefetch:
+        if self._fetches_first:
             inner.append(self._fetch_share(panel))
         cases = tuple((n, tuple(self._tile(n, panel))) for n in self.rows.tile_sizes())
         inner += cases[0][1] if len(cases) == 1 else [p.Switch(IntExpr.of("rows"), cases)]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
-from cuvil_build.kernel.tile_context import PACKED_ROWS, ZEROS, Panel, TileContext
+from cuvil_build.kernel.tile_context import LINE_BYTES, PACKED_ROWS, ZEROS, Panel, TileContext
+from cuvil_build.kernel.tile_slices import RUN
 
 Place = Callable[[int], tuple[str, IntExpr]]
 """Pointer and offset of a row's element."""
@@ -46,9 +47,30 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
     k = IntExpr.of("k")
     packed = context.schedule.mode in ("packed", "indirect")
     step = ONE if packed else context.product.streamed.step(context.product.reduction[-1])
-    body = _multiply(context, rows, panel, lambda r: (f"{prefix}_{r}", k * step), (b, k * width))
-    loop = p.For("k", ZERO, slices.length, ONE, tuple(body), unroll=context.schedule.unroll)
-    return slices.over_taps([*before, loop])
+
+    def at(k: IntExpr) -> tuple[p.Statement, ...]:
+        return tuple(_multiply(context, rows, panel, lambda r: (f"{prefix}_{r}", k * step), (b, k * width)))
+
+    unroll = context.schedule.unroll
+    if not context.lines_per_run:
+        return slices.over_taps([*before, p.For("k", ZERO, slices.length, ONE, at(k), unroll=unroll)])
+    runs, run, j = slices.length // RUN, IntExpr.of("run"), IntExpr.of("j")
+    steps = p.For("j", ZERO, IntExpr.of(RUN), ONE, at(run * RUN + j), unroll=RUN)
+    loops: list[p.Statement] = [p.For("run", ZERO, runs, ONE, (*_fetch(context, panel, run), steps))]
+    if not slices.length.is_static or slices.length.value % RUN:
+        loops.append(p.For("k", runs * RUN, slices.length, ONE, at(k), unroll=unroll))
+    return slices.over_taps([*before, *loops])
+
+
+def _fetch(context: TileContext, panel: Panel, run: IntExpr) -> list[p.Statement]:
+    """The tile's share of the next slice, which follows this one in memory, line by line: all at once they
+    would wait for each other, and the tile for them."""
+    slices, count = context.slices, context.lines_per_run
+    before = (IntExpr.of("tile") - IntExpr.of("first_tile")) * slices.runs
+    first = (before + slices.tap_in_slice * slices.runs_per_tap + run) * count
+    ahead = slices.largest * (panel.vectors * context.schedule.lanes)
+    line = LINE_BYTES // context.dtype.nbytes
+    return [p.Prefetch("b", ahead + (first + n) * line) for n in range(count)]
 
 
 def _tap_pointers(context: TileContext, rows: int) -> tuple[list[p.Statement], str]:

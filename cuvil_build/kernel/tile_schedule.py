@@ -97,8 +97,9 @@ _MOST_TILES = 64
 _FEW_TILES = 40
 """Up to so many tiles, what a panel costs to bring in shows: it is cut into slices, and fetched ahead."""
 ENOUGH_TILES = 6
-"""Fewer are done with a panel before memory has brought the next one: asking early gains nothing then, and
-disturbs the streams that hardware foresees."""
+"""Of free rows, whose tiles ask for their share of the next slice at once: fewer would wait for it."""
+_SHARING_TILES = 2
+"""Of rows that are known: a tile asks for a line now and then. A single one runs at the speed of memory."""
 _FEW_TILES_OF_TAPS = 16
 """The same where tiles find their rows anew for each tap."""
 
@@ -131,7 +132,7 @@ def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers)
     taps = chosen.mode != "packed" and len(found.reduction) > 1
     fitting = max(chosen.lanes, numbers.l1 * 3 // 8 // (chosen.width * found.dtype.nbytes))
     most = _FEW_TILES_OF_TAPS if taps else _FEW_TILES
-    if not ENOUGH_TILES <= tiles <= most or found.depth.value < 2 * fitting:
+    if not _least_tiles(found) <= tiles <= most or found.depth.value < 2 * fitting:
         return 0
     steps = found.reduction[-1].extent.value if taps else found.depth.value
     if steps <= fitting:
@@ -140,11 +141,15 @@ def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers)
     return -(-even // chosen.lanes) * chosen.lanes
 
 
+def _least_tiles(found: Product) -> int:
+    return _SHARING_TILES if found.row_count.is_static else ENOUGH_TILES
+
+
 def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
     """A slice that fills the first-level cache leaves no room for the next one."""
     if not numbers.tile_slices or not found.constant_panel:
         return False
-    if not ENOUGH_TILES <= tiles <= _FEW_TILES:
+    if not _least_tiles(found) <= tiles <= _FEW_TILES:
         return False
     slice_bytes = (chosen.k_slice or found.depth.value) * chosen.width * found.dtype.nbytes
     return slice_bytes <= numbers.l1 // 2

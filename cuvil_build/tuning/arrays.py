@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,8 @@ class Operands:
         key = buffer.name, packing
         if key not in self._known:
             array = random_array(buffer.dtype, self._shapes[buffer.name], buffer.name)
+            # filters are as random after their transform
+            packing = replace(packing, filter_tile=()) if packing else None
             flat = pack(array, packing) if packing else array.transpose(buffer.order).reshape(-1)
             flat = pack_bits(flat) if buffer.dtype.is_packed and not packing else flat
             self._known[key] = np.ascontiguousarray(flat).view(np.uint8)
