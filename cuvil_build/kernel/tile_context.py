@@ -17,6 +17,7 @@ from cuvil_build.kernel.tile_slices import Slices
 PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros", "spill"
 LINE_BYTES = 64
 """Of a cache."""
+_SHORTEST_RUN = 8
 PARTIAL = "partial"
 """Sums of the panel's tiles between slices: an output may share memory with an operand."""
 
@@ -53,22 +54,38 @@ class TileContext:
         return p.VType(self.dtype, self.schedule.lanes)
 
     @property
-    def lines_per_run(self) -> int:
-        """Lines of the next slice that a tile fetches in each run of steps; 0: it fetches none, or all at its
-        start."""
+    def fetching(self) -> Fetching | None:
+        """None: tiles fetch nothing, or all of their share at their start."""
         schedule, slices = self.schedule, self.slices
         if not schedule.prefetch or schedule.unroll == 1 or not self.rows.count.is_static:
-            return 0
-        if not self.product.depth.is_static or slices.runs == 0:
-            return 0
+            return None
+        if not self.product.depth.is_static or slices.most_steps < _SHORTEST_RUN:
+            return None
         blocks = -(-self.rows.count.value // schedule.rows_per_block)
         tiles = max(1, self.rows.tiles.value // max(1, blocks))
         lines = -(-slices.largest.value * schedule.width * self.dtype.nbytes // LINE_BYTES)
-        return -(-lines // (tiles * slices.runs))
+        share, run = -(-lines // tiles), _SHORTEST_RUN
+        while slices.most_taps * (slices.most_steps // (2 * run)) >= share:
+            run *= 2
+        runs = slices.most_taps * (slices.most_steps // run)
+        return Fetching(run, slices.most_steps // run, runs, -(-share // runs))
 
     @property
     def streamed_buffer(self) -> str:
         return self.product.streamed.load.buffer.name
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """How a tile fetches its share of the next slice: some lines before each run of steps."""
+
+    run: int
+    """Steps."""
+    runs_per_tap: int
+    runs: int
+    """Of the longest slice."""
+    lines: int
+    """In each run."""
 
 
 @dataclass(frozen=True, slots=True)

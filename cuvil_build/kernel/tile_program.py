@@ -141,7 +141,7 @@ class _Frame:
     @property
     def _fetches_first(self) -> bool:
         """Whether a tile fetches all of its share before its steps: what it is depends on the rows."""
-        return self.schedule.prefetch and not self.context.lines_per_run
+        return self.schedule.prefetch and self.context.fetching is None
 
     def _share(self) -> IntExpr:
         """Lines of the next slice that each tile fetches."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
-from cuvil_build.kernel.tile_context import LINE_BYTES, PACKED_ROWS, ZEROS, Panel, TileContext
-from cuvil_build.kernel.tile_slices import RUN
+from cuvil_build.kernel.tile_context import LINE_BYTES, PACKED_ROWS, ZEROS, Fetching, Panel, TileContext
 
+_UNROLLED = 8
+"""Steps of a run that the compiler writes one after the other."""
 Place = Callable[[int], tuple[str, IntExpr]]
 """Pointer and offset of a row's element."""
 
@@ -52,25 +53,27 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
         return tuple(_multiply(context, rows, panel, lambda r: (f"{prefix}_{r}", k * step), (b, k * width)))
 
     unroll = context.schedule.unroll
-    if not context.lines_per_run:
+    fetching = context.fetching
+    if fetching is None:
         return slices.over_taps([*before, p.For("k", ZERO, slices.length, ONE, at(k), unroll=unroll)])
-    runs, run, j = slices.length // RUN, IntExpr.of("run"), IntExpr.of("j")
-    steps = p.For("j", ZERO, IntExpr.of(RUN), ONE, at(run * RUN + j), unroll=RUN)
-    loops: list[p.Statement] = [p.For("run", ZERO, runs, ONE, (*_fetch(context, panel, run), steps))]
-    if not slices.length.is_static or slices.length.value % RUN:
-        loops.append(p.For("k", runs * RUN, slices.length, ONE, at(k), unroll=unroll))
+    runs, run, j = slices.length // fetching.run, IntExpr.of("run"), IntExpr.of("j")
+    steps = p.For("j", ZERO, IntExpr.of(fetching.run), ONE, at(run * fetching.run + j), unroll=_UNROLLED)
+    loops: list[p.Statement] = [
+        p.For("run", ZERO, runs, ONE, (*_fetch(context, fetching, panel, run), steps))
+    ]
+    if not slices.length.is_static or slices.length.value % fetching.run:
+        loops.append(p.For("k", runs * fetching.run, slices.length, ONE, at(k), unroll=unroll))
     return slices.over_taps([*before, *loops])
 
 
-def _fetch(context: TileContext, panel: Panel, run: IntExpr) -> list[p.Statement]:
+def _fetch(context: TileContext, fetching: Fetching, panel: Panel, run: IntExpr) -> list[p.Statement]:
     """The tile's share of the next slice, which follows this one in memory, line by line: all at once they
     would wait for each other, and the tile for them."""
-    slices, count = context.slices, context.lines_per_run
-    before = (IntExpr.of("tile") - IntExpr.of("first_tile")) * slices.runs
-    first = (before + slices.tap_in_slice * slices.runs_per_tap + run) * count
-    ahead = slices.largest * (panel.vectors * context.schedule.lanes)
+    before = (IntExpr.of("tile") - IntExpr.of("first_tile")) * fetching.runs
+    done = before + context.slices.tap_in_slice * fetching.runs_per_tap + run
+    ahead = context.slices.largest * (panel.vectors * context.schedule.lanes)
     line = LINE_BYTES // context.dtype.nbytes
-    return [p.Prefetch("b", ahead + (first + n) * line) for n in range(count)]
+    return [p.Prefetch("b", ahead + (done * fetching.lines + n) * line) for n in range(fetching.lines)]
 
 
 def _tap_pointers(context: TileContext, rows: int) -> tuple[list[p.Statement], str]:

@@ -12,8 +12,6 @@ from cuvil_build.kernel.tile_product import Product
 from cuvil_build.kernel.tile_schedule import TileSchedule
 
 SLICE, TAP = IntExpr.of("slice"), IntExpr.of("tap")
-RUN = 8
-"""Steps of the reduction, between two of which a tile fetches a few lines of what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +65,14 @@ class Slices:
         return self.steps * (self.taps_each or self.taps)
 
     @property
-    def runs_per_tap(self) -> int:
-        """Whole runs of a tap's steps within a slice; the depth is known."""
-        return (self.steps_each or self.steps.value) // RUN
+    def most_steps(self) -> int:
+        """Of a tap within a slice, where their number is known."""
+        return self.steps_each or self.steps.value
 
     @property
-    def runs(self) -> int:
-        """Of the longest slice."""
-        taps = 1 if self.steps_each else self.taps_each or self.taps.value
-        return taps * self.runs_per_tap
+    def most_taps(self) -> int:
+        """Of a slice, where their number is known."""
+        return 1 if self.steps_each else self.taps_each or self.taps.value
 
     def start(self) -> list[p.Statement]:
         """Where the slice begins and ends."""

@@ -20,8 +20,11 @@ from cuvil_build.kernel.canonical import canonicalise
 from cuvil_build.kernel.expr import Buffer, Cast, Expr, IndexValue, Load, apply
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
+from cuvil_build.kernel.tile_context import TileContext
 from cuvil_build.kernel.tile_plan import plan_tiles
 from cuvil_build.kernel.tile_program import build_tile_program
+from cuvil_build.kernel.tile_rows import rows_of
+from cuvil_build.kernel.tile_slices import slices_of
 from tests.kernel.harness import (
     NARROW,
     WIDE,
@@ -246,6 +249,8 @@ SLICED = (
     (Case("taps without border", convolution(9, 10, 3), PLANES), {"k_slice": 36}),
     (Case("parts of taps without border", convolution(20, 10, 3), PLANES), {"k_slice": 12}),
     (Case("gathered", convolution(3, 20, 3, stride=2, pad=1), PLANES), {"k_slice": 10}),
+    (Case("fetched, a part of a run left", dense(40, 43, 33)), {"prefetch": True, "unroll": 4}),
+    (Case("fetched, last slice short", dense(40, 61, 33)), {"k_slice": 20, "prefetch": True, "unroll": 4}),
 )  # fmt: skip
 
 
@@ -286,10 +291,23 @@ def test_long_products_of_few_rows_are_cut_into_slices() -> None:
     assert short is not None and short.schedule.k_slice == 0
 
 
-@pytest.mark.parametrize("rows", [1, 4, 30])
-def test_what_very_few_tiles_use_is_left_to_the_hardware(rows: int) -> None:
+@pytest.mark.parametrize("rows", [1, 4, 5])
+def test_what_one_tile_uses_is_left_to_the_hardware(rows: int) -> None:
     plan = plan_tiles(dense(rows, 3072, 768), WIDE)
     assert plan is not None and not plan.schedule.prefetch and plan.schedule.k_slice == 0
+
+
+@pytest.mark.parametrize("rows", [16, 49, 128])
+def test_tiles_of_known_rows_fetch_the_whole_next_slice_between_their_steps(rows: int) -> None:
+    nest = dense(rows, 3072, 768)
+    plan = plan_tiles(nest, replace(WIDE, tile_unroll=4))
+    assert plan is not None and plan.schedule.prefetch
+    slices = slices_of(plan.product, plan.schedule)
+    context = TileContext(nest, plan, rows_of(nest, plan), slices)
+    lines = slices.largest.value * plan.schedule.width * 4 / 64
+    assert context.fetching is not None
+    fetched = context.fetching.lines * context.fetching.runs * context.rows.tiles.value
+    assert lines <= fetched < 2 * lines
 
 
 def test_tiles_are_clean_under_sanitizers(tmp_path: Path) -> None:
