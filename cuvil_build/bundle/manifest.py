@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cuvil_build import __abi__
 from cuvil_build.bundle.files import sha256_of, write_whole
 
 FORMAT = 1
-ABI = 2
 FILE_NAME = "manifest.json"
 TIERS = ("run", "built", "emitted")
 """Executed and verified where it was built; compiled and linked; only written."""
@@ -71,7 +71,7 @@ def build_manifest(folder: Path, facts: ModuleFacts, files: Sequence[str]) -> di
     assert facts.tier in TIERS, facts.tier
     manifest: dict[str, object] = {
         "format": FORMAT,
-        "abi": ABI,
+        "abi": __abi__,
         "model": facts.model,
         "project": facts.project,
         "project_model": facts.project_model,

@@ -306,6 +306,8 @@ def _reading(symbol: str, element: int) -> Measured:
 
 
 def _symbols(graph: LoweredGraph, item: RegionItem) -> set[str]:
+    if not graph.dims and not graph.limits:
+        return set()  # which saves finding the kernels' dims
     values = [graph.values[v] for v in (*item.operands, *item.results)]
     dims = [d for v in values for d in v.shape]
     for nest in item.region.nests:

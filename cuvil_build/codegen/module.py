@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from cuvil_build.codegen.frames import render
-from cuvil_build.codegen.module_entries import ABI, entries
+from cuvil_build.codegen.module_entries import entries
 from cuvil_build.codegen.module_header import header_text
 from cuvil_build.codegen.module_source import source_text, weights_symbol
 from cuvil_build.codegen.module_tables import Tables
@@ -19,7 +19,6 @@ from cuvil_build.codegen.stack_bound import FRAME_BYTES, frame_limit, kernel_fra
 from cuvil_build.errors import InvalidModel
 
 __all__ = [
-    "ABI",
     "RUNTIME_FOLDER",
     "WEIGHTS_FILE",
     "Unit",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from cuvil_build import __abi__
 from cuvil_build.codegen.c_expr import c_number
 from cuvil_build.codegen.c_functions import indented
 from cuvil_build.codegen.c_names import unique_identifiers
 from cuvil_build.codegen.module_tables import calls_of
 from cuvil_build.codegen.plan import ModulePlan, TensorSpec
 from cuvil_build.cuir.int_expr import product
-
-ABI = 2
-"""Of these functions: what `<model>_abi` answers."""
 
 
 def entries(plan: ModulePlan) -> list[dict[str, object]]:
@@ -65,7 +63,7 @@ def entries(plan: ModulePlan) -> list[dict[str, object]]:
             f"return CUVIL_RT(profile)({ctx}, profile);",
         ),
         ("calls", f"uint32_t {m}_calls(void)", f"return {sum(1 for _ in calls_of(plan.body))};"),
-        ("abi", f"uint32_t {m}_abi(void)", f"return {ABI};"),
+        ("abi", f"uint32_t {m}_abi(void)", f"return {__abi__};"),
     ]
     entries: list[dict[str, object]] = [
         {"name": f"{m}_{name}", "signature": signature, "lines": [f"  {line}"]}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cuvil_build import __abi__
 from cuvil_build.codegen.c_names import c_comment, c_string
 from cuvil_build.codegen.frames import render
-from cuvil_build.codegen.module_entries import ABI, infer_signature, is_all_static
+from cuvil_build.codegen.module_entries import infer_signature, is_all_static
 from cuvil_build.codegen.module_tables import (
     CONTEXT_BYTES,
     JOB_BYTES,
@@ -38,7 +39,7 @@ def header_text(plan: ModulePlan, tables: Tables, public: Sequence[str]) -> str:
         version=plan.version,
         digest=plan.digest,
         target=plan.target,
-        abi=ABI,
+        abi=__abi__,
         public=[text.strip() for text in public],
         memory_comment=_MEMORY if known else _DATA_DECIDES if plan.heaps else _NO_BOUND,
         weights_bytes=plan.weights_nbytes,

@@ -17,8 +17,8 @@ import onnx
 import onnx.numpy_helper
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-from cuvil_build import __version__
-from cuvil_build.bundle.manifest import ABI, FORMAT
+from cuvil_build import __abi__, __version__
+from cuvil_build.bundle.manifest import FORMAT
 from cuvil_build.bundle.weights import write_weights
 from cuvil_build.codegen.assemble import ModuleNames, WeightPool, assemble
 from cuvil_build.codegen.kernels import emit_kernel
@@ -116,7 +116,7 @@ def _attempt(
     facts = _facts(plan, graph, ())
     manifest = {
         "format": FORMAT,
-        "abi": ABI,
+        "abi": __abi__,
         "model": plan.name,
         "target": target.name,
         "triple": target.triple,

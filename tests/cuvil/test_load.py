@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import cuvil
+import cuvil_build
 from tests.codegen import module_plans as plans
 
 ROOT = Path(__file__).parent.parent.parent
@@ -99,3 +100,9 @@ def test_only_numpy_is_needed(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_loader_reads_what_is_built(built: Path) -> None:
+    """It imports nothing of the build system, so it has the number again."""
+    assert cuvil.load.__globals__["ABI"] == cuvil_build.__abi__
+    assert json.loads((built / "manifest.json").read_text())["abi"] == cuvil_build.__abi__

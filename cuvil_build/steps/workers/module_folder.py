@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cuvil_build import __version__
+from cuvil_build import __abi__, __version__
 from cuvil_build.bundle.javascript import Member, render_javascript
-from cuvil_build.bundle.manifest import ABI, FORMAT, TensorEntry
+from cuvil_build.bundle.manifest import FORMAT, TensorEntry
 from cuvil_build.target.descriptor import Target
 from cuvil_build.target.members import library_name
 
@@ -41,7 +41,7 @@ def lay_out_module(
     shutil.copy2(header, folder / header.name)
     manifest = {
         "format": FORMAT,
-        "abi": ABI,
+        "abi": __abi__,
         "model": facts["model"],
         "target": target.name,
         "triple": target.triple,
