@@ -7,6 +7,7 @@ from collections.abc import Callable
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.tile_context import LINE_BYTES, PACKED_ROWS, ZEROS, Fetching, Panel, TileContext
+from cuvil_build.kernel.tile_schedule import SHORT
 
 _UNROLLED = 8
 """Steps of a run that the compiler writes one after the other."""
@@ -52,7 +53,8 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
     def at(k: IntExpr) -> tuple[p.Statement, ...]:
         return tuple(_multiply(context, rows, panel, lambda r: (f"{prefix}_{r}", k * step), (b, k * width)))
 
-    unroll = context.schedule.unroll
+    # Neighbouring rows share elements of short taps: the compiler would keep them, and registers overflow.
+    unroll = 1 if slices.outer and _is_short(slices.length) else context.schedule.unroll
     fetching = context.fetching
     if fetching is None:
         return slices.over_taps([*before, p.For("k", ZERO, slices.length, ONE, at(k), unroll=unroll)])
@@ -74,6 +76,10 @@ def _fetch(context: TileContext, fetching: Fetching, panel: Panel, run: IntExpr)
     ahead = context.slices.largest * (panel.vectors * context.schedule.lanes)
     line = LINE_BYTES // context.dtype.nbytes
     return [p.Prefetch("b", ahead + (done * fetching.lines + n) * line) for n in range(fetching.lines)]
+
+
+def _is_short(steps: IntExpr) -> bool:
+    return steps.is_static and steps.value < SHORT
 
 
 def _tap_pointers(context: TileContext, rows: int) -> tuple[list[p.Statement], str]:

@@ -44,6 +44,10 @@ class TileSchedule:
         return ceil_divide(found.column.extent, self.width)
 
 
+SHORT = 8
+"""A run of steps that is shorter is not worth a loop of its own."""
+
+
 def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
     mode = row_mode(found)
     lanes = numbers.lanes(found.dtype.nbytes)
@@ -60,9 +64,9 @@ def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
 def row_mode(found: Product) -> str:
     """The cheapest way to read rows that is right."""
     inner = found.reduction[-1]
-    short = inner.extent.is_static and inner.extent.value < 8 and len(found.reduction) > 1
+    short = inner.extent.is_static and inner.extent.value < SHORT and len(found.reduction) > 1
     if not found.streamed.conditions:
-        return "packed" if short else "direct"
+        return "packed" if short and sum(a.extent != ONE for a in found.rows) > 1 else "direct"
     contiguous = found.streamed.step(inner) == ONE and not any_mentions(found.streamed.conditions, inner)
     return "indirect" if contiguous and not short else "packed"
 
@@ -148,6 +152,8 @@ def _least_tiles(found: Product) -> int:
 def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
     """A slice that fills the first-level cache leaves no room for the next one."""
     if not numbers.tile_slices or not found.constant_panel:
+        return False
+    if chosen.panels(found) == ONE and not chosen.k_slice:
         return False
     if not _least_tiles(found) <= tiles <= _FEW_TILES:
         return False

@@ -12,6 +12,7 @@ from cuvil_build.errors import CuvilError, Internal, Loc, NotYet, UnsupportedDty
 from cuvil_build.kernel.builder import Index, NestBuilder
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer, Expr, Load
 from cuvil_build.kernel.group_region import group_nests
+from cuvil_build.kernel.lines import read_lines
 from cuvil_build.kernel.lowered import LoweredRegion
 from cuvil_build.kernel.sliding import slide_nests
 from cuvil_build.kernel.stored import loaded, memory_of, narrowed
@@ -89,7 +90,8 @@ def lower_region(
         tuple(build.nests),
         tuple(array for _, array in build.constants),
     )
-    return group_nests(slide_nests(use_winograd(region, bounds) if winograd else region))
+    region = use_winograd(region, bounds) if winograd else region
+    return read_lines(group_nests(slide_nests(region)))
 
 
 def lower_index_check(
