@@ -54,6 +54,7 @@ def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
     vectors = _vectors(found.row_count, found.column.extent, lanes, numbers)
     row_tile = _row_tile(vectors, numbers)
     block = _tiles_per_block(found, mode, row_tile, numbers)
+    block = _even_blocks(found, block, row_tile, numbers)
     chosen = TileSchedule(mode, row_tile, vectors, lanes, block * row_tile, 1, numbers.tile_unroll)
     tiles = _tiles_at_once(found, chosen)
     chosen = replace(chosen, k_slice=_k_slice(found, chosen, tiles, numbers))
@@ -117,6 +118,30 @@ def _tiles_per_block(found: Product, mode: str, row_tile: int, numbers: Numbers)
         return _LEAST_REUSE
     fitting = numbers.l2 // 2 // max(1, depth.value * found.dtype.nbytes) // row_tile
     return max(_LEAST_REUSE, min(fitting, _MOST_TILES))
+
+
+_LEAST_TILES = 4
+"""Of a block that is only there for threads to share rows instead of columns."""
+_BLOCKS_WANTED = 16
+
+
+def _even_blocks(found: Product, most: int, row_tile: int, numbers: Numbers) -> int:
+    """Tiles of a block. Where weights are fewer bytes than what they are multiplied with and give, threads
+    share rows: so each finds most of what it reads in its own cache, if the kernels before and after this one
+    share rows as well. Weights that the first-level cache holds cost nothing to read again; else each thread
+    of two has one block."""
+    columns, depth = found.column.extent, found.depth
+    if not found.constant_panel or found.batch or not all(
+        n.is_static for n in (found.row_count, columns, depth)
+    ):  # fmt: skip
+        return most
+    rows, weights = found.row_count.value, columns.value * depth.value
+    tiles = -(-rows // row_tile)
+    if weights >= rows * (found.reduction[-1].extent.value + columns.value) or tiles < 2 * _LEAST_TILES:
+        return most
+    wanted = _BLOCKS_WANTED if weights * found.dtype.nbytes <= numbers.l1 // 2 else 2
+    blocks = max(-(-tiles // most), min(wanted, tiles // _LEAST_TILES))
+    return -(-tiles // (-(-blocks // 2) * 2))
 
 
 def _tiles_at_once(found: Product, chosen: TileSchedule) -> int:
