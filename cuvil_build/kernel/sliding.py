@@ -1,12 +1,14 @@
 """Sliding groups: a product and the depthwise window over its result, a block of channels and a few rows at a
 time, so that what lies between them never leaves the cache.
 
-    axes    image, block of channels
-    step    the last rows of the step before move to the front
+    axes    image, half of the rows, block of channels
+    step    the last rows of the step before move to the front; a half that follows another computes them
             product over (column, channel of the block), for each new row:  rows[row, column, channel]
             window over (row, column, channel of the block):  y
 
-The buffer of rows has its padding in it, so the window tests nothing. Nothing is computed twice.
+The buffer of rows has its padding in it, so the window tests nothing. Nothing is computed twice but the few
+rows that the second half needs from before its own: threads that share rows find what they read in their own
+caches.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, minimum
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, maximum, minimum
 from cuvil_build.kernel.draft import rewrite
 from cuvil_build.kernel.expr import INNER, Apply, Buffer, Const, Expr, Load, Within
 from cuvil_build.kernel.group import Group, Part, Walk
@@ -82,11 +84,17 @@ class _Builder:
         images = [] if pair.batch is None else [_extent(pair.producer, pair.batch[0])]
         self._images = tuple(Axis(next(names), extent) for extent in images)
         self._blocks = Axis(next(names), IntExpr.of(blocks))
-        self._walk = Axis(next(names), steps.count)
-        self._step = IntExpr.of(self._walk.name)
+        self._halves = Axis(next(names), IntExpr.of(steps.halves))
+        self._walk = Axis(next(names), steps.count // steps.halves)
+        half, walked = IntExpr.of(self._halves.name), IntExpr.of(self._walk.name)
+        if steps.halves == 1:
+            half = ZERO
+        self._step = half * self._walk.extent + walked
         self._new = Axis(next(names), steps.new(self._step))
-        self._first_step = Axis(next(names), 1 - minimum(1, self._step))
-        self._later_steps = Axis(next(names), minimum(1, self._step))
+        self._first_step = Axis(next(names), 1 - minimum(1, walked))
+        self._later_steps = Axis(next(names), minimum(1, walked))
+        is_cut = maximum(0, minimum(1, half) - minimum(1, walked))
+        self._before = Axis(next(names), is_cut * steps.kept if steps.halves > 1 else ZERO)
         self._row, self._taps = IntExpr.of(next(names)), IntExpr.of(next(names))
         self._buffer = self._rows_buffer(next(names))
         self._part = self._weights_part(next(names))
@@ -95,15 +103,20 @@ class _Builder:
         rows: list[tuple[Nest, Axis | None]] = [
             (self._clear(), self._first_step),
             (self._move(), self._later_steps),
-            (self._produced(), self._new),
+            (self._produced(self._before, 0), self._before),
+            (self._produced(self._new, self._steps.kept), self._new),
             (self._clear_behind(), None),
             (self._windowed(), None),
         ]
-        rows = [row for row in rows if not any(a.extent == ZERO for a in row[0].axes)]
+        rows = [
+            (nest, repeat)
+            for nest, repeat in rows
+            if not any(a.extent == ZERO for a in (*nest.axes, *([repeat] if repeat else [])))
+        ]
         nodes = (*self._pair.producer.nodes, *self._pair.window.nodes)
         return Group(
             "sliding",
-            (*self._images, self._blocks),
+            (*self._images, *([self._halves] if self._steps.halves > 1 else []), self._blocks),
             tuple(nest for nest, _ in rows),
             (self._buffer,),
             tuple(dict.fromkeys(nodes)),
@@ -158,16 +171,17 @@ class _Builder:
         value = Load(self._buffer, (c, r + self._steps.block, x))
         return Nest("copy", axes, (Stage((), "store", self._buffer, (c, r, x), value),))
 
-    def _produced(self) -> Nest:
-        """One row of the product."""
+    def _produced(self, rows: Axis, place: int) -> Nest:
+        """One row of the product, in the buffer from `place` on; new ones lie behind those that are kept."""
         pair, channel = self._pair, IntExpr.of(self._pair.channel[0])
-        row = self._step * self._steps.block + IntExpr.of(self._new.name)
+        at = IntExpr.of(rows.name) + place
+        row = self._step * self._steps.block + (at - self._steps.kept)
         nest = self._placed(pair.producer, 0, {pair.row: row}, {pair.row})
         total, store = nest.stages
         column = ZERO if pair.column is None or pair.columns is None else (
             IntExpr.of(pair.column) + pair.columns.pad
         )  # fmt: skip
-        index = (channel, IntExpr.of(self._new.name) + self._steps.kept, column)
+        index = (channel, at, column)
         store = replace(store, target=self._buffer, index=index)
         return replace(nest, stages=(total, store))
 

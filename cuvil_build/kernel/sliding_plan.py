@@ -39,6 +39,11 @@ class Steps:
         return ceil_divide(self.slide.source, self.block)
 
     @property
+    def halves(self) -> int:
+        """Parts of the plane that are points of their own: two where both have as many steps."""
+        return 2 if self.count.is_static and self.count.value and self.count.value % 2 == 0 else 1
+
+    @property
     def rows(self) -> IntExpr:
         """Of the buffer."""
         return self.slide.pad_after + (self.kept + self.block)

@@ -122,6 +122,10 @@ BLOCKS = [
     Block(n="n", h="h", w="w", taps=5, pad=2, dilation=2, channels=19),
     Block(h="h", w=14, channels=16, inputs=3),
     Block(h=28, w="w", stride=2, pad=2, taps=5, order=(0, 1, 2, 3)),
+    Block(h=64, w=62, channels=40),
+    Block(h=64, w=62, stride=2, n=2),
+    Block(h=96, w=60, taps=5, pad=4, dilation=2, channels=24),
+    Block(h=39, w=112),
 ]
 SIZES = [(1, 1, 1), (2, 2, 5), (1, 9, 3), (3, 14, 13), (1, 67, 66), (2, 33, 7)]
 FREE = [{"n": n, "h": h, "w": w} for n, h, w in SIZES]
@@ -158,11 +162,22 @@ def test_a_point_is_a_block_of_channels_of_an_image() -> None:
     assert slide_nests(Block(channels=40).region()).inner == ()
 
 
-def test_no_row_is_computed_twice_and_all_steps_are_as_long() -> None:
+def test_all_steps_are_as_long_and_only_the_second_half_computes_rows_again() -> None:
     (group,) = groups(Block(h=112, w=112, stride=2).region())
     assert group.walk is not None
+    halves = group.axes[1]
+    assert halves.extent == e(2)
     rows = [r for r in group.walk.repeats if r is not None and r.extent.is_static and r.extent.value > 1]
-    assert group.walk.axis.extent.value * rows[0].extent.value == 112
+    assert 2 * group.walk.axis.extent.value * rows[0].extent.value == 112
+    again = [r for r in group.walk.repeats if r is not None and halves.name in r.extent.symbols()]
+    steps = [{halves.name: half, group.walk.axis.name: step} for half in range(2) for step in range(28)]
+    assert [at for at in steps if again[0].extent.evaluate(at)] == [steps[28]] and len(again) == 1
+
+
+@pytest.mark.parametrize("h", [37, "h"])
+def test_rows_that_do_not_halve_evenly_stay_together(h: Size) -> None:
+    (group,) = groups(Block(h=h, w=112).region())
+    assert len(group.axes) == 2
 
 
 @pytest.mark.parametrize("width", [7, 56, 224])
