@@ -52,6 +52,8 @@ def _line_group(nest: Nest) -> Group | None:
     found = find_product(nest)
     if found is None or not found.constant_panel or found.batch or found.streamed.value is not None:
         return None
+    if found.is_integer:
+        return None  # their rows are packed anyway
     load = found.streamed.load
     if len(load.index) != 4 or load.buffer.strides()[3] != ONE:
         return None

@@ -33,6 +33,15 @@ class _Tile(Protocol):
     def slices(self) -> bool: ...
 
 
+class _Dot(Protocol):
+    @property
+    def rows(self) -> str: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def operations(self) -> int: ...
+
+
 class TargetLike(Protocol):
     """The part of a target descriptor that is read here."""
 
@@ -46,6 +55,8 @@ class TargetLike(Protocol):
     def cache(self) -> _Cache: ...
     @property
     def tile(self) -> _Tile: ...
+    @property
+    def dot(self) -> _Dot: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,12 @@ class Numbers:
     tile_unroll: int
     tile_slices: bool = True
     """Whether cutting long reductions gains anything."""
+    dot_rows: str = "int16"
+    """What products of 8-bit integers read rows as: `int16`, or 8 bits where there are instructions for it."""
+    dot_group: int = 1
+    """Steps of the reduction that one product of theirs takes."""
+    dot_operations: int = 1
+    """Instructions of it."""
 
     @classmethod
     def from_target(cls, target: TargetLike) -> Numbers:
@@ -80,6 +97,9 @@ class Numbers:
             tile_vectors=target.tile.vectors,
             tile_unroll=target.tile.unroll,
             tile_slices=target.tile.slices,
+            dot_rows=target.dot.rows,
+            dot_group=target.dot.group,
+            dot_operations=target.dot.operations,
         )
 
     def lanes(self, nbytes: int) -> int:

@@ -34,6 +34,12 @@ class Packing:
     """What the elements are converted to; empty: they stay as they are."""
     filter_tile: tuple[int, ...] = ()
     """`Buffer.filter_tile`: the operand are filters that are transformed first."""
+    group: int = 1
+    """So many neighbours of a column lie side by side; what is missing of the last group is zero."""
+    shift: int = 0
+    """What is added to the elements before they are converted."""
+    sums: bool = False
+    """Whether each panel of 8-bit elements is followed by the sums of its columns, as int32."""
 
     @property
     def panels(self) -> int:
@@ -45,6 +51,11 @@ class Packing:
         return _count(self.reduction_axes)
 
     @property
+    def stored_depth(self) -> int:
+        """Elements of a column in memory, its sum included."""
+        return -(-self.depth // self.group) * self.group + (4 if self.sums else 0)
+
+    @property
     def columns(self) -> int:
         """Padded columns of one batch entry."""
         return (self.panels - 1) * self.width + self.last_width
@@ -52,7 +63,7 @@ class Packing:
     @property
     def count(self) -> int:
         """Elements in all."""
-        return _count(self.batch_axes) * self.depth * self.columns
+        return _count(self.batch_axes) * self.stored_depth * self.columns
 
 
 def _count(axes: tuple[Axis, ...]) -> int:
@@ -72,11 +83,14 @@ def as_it_lies(buffer: Buffer) -> Packing:
 
 def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
     """The packed operand, one-dimensional."""
+    array = array.astype(np.int16) + np.int16(packing.shift) if packing.shift else array
     array = array.astype(DTYPES[packing.dtype].numpy) if packing.dtype else array
     array = transformed_filters(array, *packing.filter_tile) if packing.filter_tile else array
     batches, depth, columns = _count(packing.batch_axes), packing.depth, packing.column.extent.value
     axes = (*packing.batch_axes, *packing.reduction_axes, packing.column)
     ordered = _ordered(array, packing, axes).reshape(batches, depth, columns)
+    if packing.group > 1 or packing.sums:
+        return _pack_groups(ordered, packing)
     packed = np.zeros((batches, depth * packing.columns), dtype=array.dtype)
     whole = (packing.panels - 1) * packing.width
     panels = ordered[:, :, :whole].reshape(batches, depth, packing.panels - 1, packing.width)
@@ -84,6 +98,23 @@ def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
     last = packed[:, depth * whole :].reshape(batches, depth, packing.last_width)
     last[:, :, : columns - whole] = ordered[:, :, whole:]
     return packed.reshape(-1)
+
+
+def _pack_groups(ordered: np.ndarray, packing: Packing) -> np.ndarray:
+    """[batch][panel][group of steps][column][step of the group], then the sums of the panel's columns."""
+    batches, depth, columns = ordered.shape
+    group = packing.group
+    whole = np.zeros((batches, -(-depth // group) * group, packing.columns), ordered.dtype)
+    whole[:, :depth, :columns] = ordered
+    parts: list[np.ndarray] = []
+    for start in range(0, packing.columns, packing.width):
+        panel = whole[:, :, start : start + packing.width]
+        steps = panel.reshape(batches, -1, group, panel.shape[2]).transpose(0, 1, 3, 2)
+        parts.append(steps.reshape(batches, -1))
+        if packing.sums:
+            sums = panel.sum(axis=1, dtype=np.int32).astype("<i4")
+            parts.append(sums.view(ordered.dtype).reshape(batches, -1))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)).reshape(-1)
 
 
 def _ordered(array: np.ndarray, packing: Packing, axes: tuple[Axis, ...]) -> np.ndarray:

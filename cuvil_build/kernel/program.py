@@ -71,6 +71,16 @@ class LoadStrided:
 
 
 @dataclass(frozen=True, slots=True)
+class SplatGroup:
+    """`count` consecutive elements at pointer[offset], over and over: lane l holds element l % count."""
+
+    pointer: str
+    offset: IntExpr
+    count: int
+    type: VType
+
+
+@dataclass(frozen=True, slots=True)
 class Splat:
     """A scalar in every lane (printed as a brace list: never by adding to zero)."""
 
@@ -91,6 +101,18 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class Dot:
+    """Groups of products, added up: lane l of the result is total[l] + left[g*l]*right[g*l] + … +
+    left[g*l+g-1]*right[g*l+g-1], where the operands have g times the lanes of the total. Narrow integers into
+    int32: products and sums are those of int32, whatever instruction makes them."""
+
+    left: Value
+    right: Value
+    total: Value
+    type: VType
+
+
+@dataclass(frozen=True, slots=True)
 class Convert:
     value: Value
     type: VType
@@ -105,7 +127,7 @@ class Horizontal:
     type: VType
 
 
-Value = Union[Var, Lit, IntValue, Iota, LoadAt, LoadStrided, Splat, Op, Convert, Horizontal]
+Value = Union[Var, Lit, IntValue, Iota, LoadAt, LoadStrided, SplatGroup, Splat, Op, Dot, Convert, Horizontal]
 
 # Conditions --------------------------------------------------------------------------------------
 

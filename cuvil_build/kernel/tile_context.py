@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
+from cuvil_build.cuir.dtypes import DTYPES, DType
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.nest import Nest, Stage
 from cuvil_build.kernel.tile_plan import TilePlan
@@ -18,7 +18,7 @@ PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros"
 LINE_BYTES = 64
 """Of a cache."""
 _SHORTEST_RUN = 8
-PARTIAL = "partial"
+PARTIAL, ROW_SUMS = "partial", "row_sums"
 """Sums of the panel's tiles between slices: an output may share memory with an operand."""
 
 
@@ -59,6 +59,8 @@ class TileContext:
         schedule, slices = self.schedule, self.slices
         if not schedule.prefetch or schedule.unroll == 1 or not self.rows.count.is_static:
             return None
+        if self.product.is_integer:
+            return None
         if not self.product.depth.is_static or slices.most_steps < _SHORTEST_RUN:
             return None
         blocks = -(-self.rows.count.value // schedule.rows_per_block)
@@ -69,6 +71,26 @@ class TileContext:
             run *= 2
         runs = slices.most_taps * (slices.most_steps // run)
         return Fetching(run, slices.most_steps // run, runs, -(-share // runs))
+
+    @property
+    def group(self) -> int:
+        """Steps of the reduction that are taken at once."""
+        return self.schedule.group
+
+    @property
+    def row_dtype(self) -> DType:
+        """Of packed rows."""
+        return DTYPES[self.schedule.row_dtype] if self.schedule.row_dtype else self.dtype
+
+    @property
+    def panel_dtype(self) -> DType:
+        """Of packed panels in memory."""
+        return self.product.panel.load.dtype if self.product.is_integer else self.dtype
+
+    @property
+    def depth(self) -> IntExpr:
+        """Steps of a packed row or panel: whole groups."""
+        return ceil_divide(self.product.depth, self.group) * self.group
 
     @property
     def streamed_buffer(self) -> str:

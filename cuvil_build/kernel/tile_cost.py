@@ -27,7 +27,7 @@ _FIRST = 0.5
 
 def predict(found: Product, schedule: TileSchedule, numbers: Numbers) -> float:
     """Cycles of one thread for the whole product; sizes that are free count as typical ones."""
-    itemsize = found.dtype.nbytes
+    itemsize = found.panel_bytes
     rows, depth = max(1, _size(found.row_count)), max(1, _size(found.depth))
     columns, batches = max(1, _size(found.column.extent)), _size(found.batches)
     tiles = -(-rows // schedule.row_tile)
@@ -38,6 +38,8 @@ def predict(found: Product, schedule: TileSchedule, numbers: Numbers) -> float:
     passes = tiles * panels * slices
     sums = rows / tiles * schedule.vectors
     arithmetic = tiles * panels * depth * _step(sums, rows / tiles, schedule, numbers)
+    if found.is_integer:
+        arithmetic *= numbers.dot_operations / schedule.group
     around = passes * _TILE + tiles * panels * (2 * slices - 1) * sums
     slice_bytes = steps * schedule.width * itemsize
     near = 0.0
@@ -62,7 +64,7 @@ def _varied(found: Product, chosen: TileSchedule, numbers: Numbers) -> Iterator[
     whole = replace(chosen, k_slice=0, prefetch=False)
     yield whole
     yield replace(chosen, prefetch=not chosen.prefetch and found.constant_panel)
-    slice_bytes = chosen.width * found.dtype.nbytes
+    slice_bytes = chosen.width * found.panel_bytes
     for part in (4, 8 / 3, 2):
         steps = int(numbers.l1 / part / slice_bytes) // lanes * lanes
         if steps and (not found.depth.is_static or steps < found.depth.value):

@@ -9,7 +9,8 @@ from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.expr import COMPARE, LOGIC, Apply, Cast, Const, Expr, IndexValue, Load
 from cuvil_build.kernel.nest import children, parts
-from cuvil_build.kernel.tile_context import PARTIAL, SPILL, Panel, TileContext
+from cuvil_build.kernel.tile_context import PARTIAL, ROW_SUMS, SPILL, Panel, TileContext
+from cuvil_build.kernel.tile_integers import has_row_sums, less_column_sums, panel_zero
 
 
 def resume_sums(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
@@ -39,7 +40,8 @@ def _waiting(context: TileContext, panel: Panel, row: int, vector: int) -> IntEx
 
 def first_sums(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
     """What sums start from: the bias, in vectors that are full, else zero."""
-    starts: list[p.Value] = [p.Lit(0.0, context.vector)] * panel.vectors
+    zero = p.Lit(0.0 if context.dtype.is_float else 0, context.vector)
+    starts: list[p.Value] = [zero] * panel.vectors
     body: list[p.Statement] = []
     biased = _biased(context)
     if biased is not None:
@@ -50,7 +52,9 @@ def first_sums(context: TileContext, rows: int, panel: Panel) -> list[p.Statemen
             body.append(p.Declare(f"bias_{v}", context.vector, value, constant=True))
             starts[v] = p.Var(f"bias_{v}", context.vector)
     for r in range(rows):
-        body += [p.Declare(f"acc_{r}_{v}", context.vector, starts[v]) for v in range(panel.vectors)]
+        for v in range(panel.vectors):
+            start = less_column_sums(context, r, panel, v, starts[v])
+            body.append(p.Declare(f"acc_{r}_{v}", context.vector, start))
     return body
 
 
@@ -89,6 +93,8 @@ def finish_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
         for v in range(whole):
             column = IntExpr.of("first_column") + v * lanes
             total = p.Var(f"acc_{r}_{v}", context.vector)
+            if has_row_sums(context):
+                body.append(p.Assign(total.name, total.type, corrected(context, r, column, total)))
             result = _value(context, context.store.value, r, column, total, begun)
             body.append(_store(context, r, column, result))
     if whole == panel.vectors:
@@ -109,11 +115,17 @@ def _spilled(context: TileContext, rows: int, panel: Panel, whole: int) -> list[
 
     def finish(lane: IntExpr, width: int) -> list[p.Statement]:
         column = IntExpr.of("first_column") + whole * lanes + lane
-        totals = [p.LoadAt(SPILL, lane + r * stride, p.VType(context.dtype, width)) for r in range(rows)]
-        return [
-            _store(context, r, column, _value(context, context.store.value, r, column, total))
-            for r, total in enumerate(totals)
-        ]
+        statements: list[p.Statement] = []
+        for r in range(rows):
+            total: p.Value = p.LoadAt(SPILL, lane + r * stride, p.VType(context.dtype, width))
+            if has_row_sums(context):
+                name = f"total_{r}_{width}"
+                statements.append(p.Declare(name, total.type, corrected(context, r, column, total), True))
+                total = p.Var(name, total.type)
+            statements.append(
+                _store(context, r, column, _value(context, context.store.value, r, column, total))
+            )
+        return statements
 
     left = panel.columns - whole * lanes
     done = 0
@@ -135,6 +147,18 @@ _NARROWEST = 16
 def _narrower(lanes: int, itemsize: int) -> Iterator[int]:
     while (lanes := lanes // 2) * itemsize >= _NARROWEST:
         yield lanes
+
+
+def corrected(context: TileContext, row: int, column: IntExpr, total: p.Value) -> p.Value:
+    """Where columns of 8-bit integers have zero points, each takes the sum of the row that many times."""
+    if not has_row_sums(context):
+        return total
+    kind = total.type
+    zero = panel_zero(context, lambda e: _value(context, e, row, column, p.Lit(0, kind)), kind)
+    at = IntExpr.of("start") - IntExpr.of("first_row") + row
+    sums: p.Value = p.LoadAt(ROW_SUMS, at, context.scalar)
+    sums = p.Splat(sums, kind) if kind.lanes > 1 else sums
+    return p.Op("sub", (total, p.Op("mul", (zero, sums), kind)), kind)
 
 
 def _store(context: TileContext, row: int, column: IntExpr, value: p.Value) -> p.Statement:

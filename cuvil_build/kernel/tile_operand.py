@@ -22,6 +22,8 @@ class Operand:
     """What its elements are where they are computed from constants; `load` is the one with most axes."""
     others: tuple[Operand, ...] = ()
     """The other loads of `value`."""
+    zero: Expr | None = None
+    """Of 8-bit operands: the number, of the same dtype, that is taken off each element."""
 
     @property
     def parts(self) -> tuple[Operand, ...]:
@@ -39,7 +41,13 @@ class Operand:
 
     def symbols(self) -> frozenset[str]:
         own = self.offset.symbols().union(*(i.symbols() for c in self.conditions for i in c))
-        return own.union(*(o.symbols() for o in self.others))
+        return own.union(*(o.symbols() for o in self.others), self.zero_symbols())
+
+    def zero_symbols(self) -> frozenset[str]:
+        """What the zero point depends on."""
+        if not isinstance(self.zero, Load):
+            return frozenset()
+        return frozenset().union(*(i.symbols() for i in self.zero.index if isinstance(i, IntExpr)))
 
 
 def find_operand(expr: Expr, axes: tuple[Axis, ...]) -> Operand | None:
@@ -59,6 +67,37 @@ def find_operand(expr: Expr, axes: tuple[Axis, ...]) -> Operand | None:
         return None
     affine = all(p.coefficient(a.name) is not None for c in conditions for p in c for a in axes)
     return Operand(expr, conditions, offset) if affine else None
+
+
+def find_integers(expr: Expr, axes: tuple[Axis, ...]) -> Operand | None:
+    """A factor of 8-bit elements, each less a zero point that the reduction does not change."""
+    if not isinstance(expr, Cast):
+        return None
+    expr = expr.value
+    conditions: tuple[Condition, ...] = ()
+    if isinstance(expr, Within):
+        if not isinstance(expr.otherwise, Const) or expr.otherwise.value != 0:
+            return None
+        conditions, expr = expr.conditions, expr.value
+    zero: Expr | None = None
+    if isinstance(expr, Apply):
+        parts_of = [a.value if isinstance(a, Cast) else a for a in expr.args]
+        if expr.function != "sub" or parts_of[0].dtype != parts_of[1].dtype:
+            return None
+        expr, zero = parts_of
+    if not isinstance(expr, Load) or expr.buffer.role == "temp" or expr.dtype.name not in ("int8", "uint8"):
+        return None
+    if zero is not None and not _is_plain(zero, axes):
+        return None
+    offset = offset_of(expr, axes)
+    affine = all(p.coefficient(a.name) is not None for c in conditions for p in c for a in axes)
+    return Operand(expr, conditions, offset, zero=zero) if offset is not None and affine else None
+
+
+def _is_plain(expr: Expr, axes: tuple[Axis, ...]) -> bool:
+    if isinstance(expr, Const):
+        return True
+    return isinstance(expr, Load) and expr.buffer.role != "temp" and offset_of(expr, axes) is not None
 
 
 def _computed(expr: Expr, axes: tuple[Axis, ...]) -> Operand | None:

@@ -7,6 +7,7 @@ from cuvil_build.kernel import program as p
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.tile_computed import compute_panel, computed_packings
 from cuvil_build.kernel.tile_context import PACKED_PANEL, Panel, TileContext, depth_index, reduction_loops
+from cuvil_build.kernel.tile_integers import packed_integers
 from cuvil_build.kernel.tile_plan import TilePlan
 
 
@@ -21,10 +22,11 @@ def panel_packings(plan: TilePlan) -> dict[str, Packing]:
 def constant_packing(plan: TilePlan) -> Packing:
     found, schedule = plan.product, plan.schedule
     index = tuple(i for i in found.panel.load.index if isinstance(i, IntExpr))
-    return Packing(
+    packing = Packing(
         found.batch, found.reduction, found.column, index,
         schedule.width, plan.last_vectors * schedule.lanes,
     )  # fmt: skip
+    return packed_integers(packing, found, schedule) if found.is_integer else packing
 
 
 def panel_kinds(plan: TilePlan) -> tuple[Panel | None, Panel | None]:
@@ -47,9 +49,10 @@ def make_panel(context: TileContext, panel: Panel) -> list[p.Statement]:
     batch = ZERO
     for axis in found.batch:
         batch = batch * axis.extent + IntExpr.of(axis.name)
-    offset = batch * constant_packing(context.plan).columns * found.depth
-    offset = offset + IntExpr.of("panel") * schedule.width * found.depth
-    return [p.Pointer("panel_data", context.dtype, found.panel.load.buffer.name, offset, True)]
+    packing = constant_packing(context.plan)
+    offset = batch * packing.columns * packing.stored_depth
+    offset = offset + IntExpr.of("panel") * schedule.width * packing.stored_depth
+    return [p.Pointer("panel_data", context.panel_dtype, found.panel.load.buffer.name, offset, True)]
 
 
 def _pack(context: TileContext, panel: Panel) -> list[p.Statement]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cuvil_build.cuir.dtypes import DType
+from cuvil_build.cuir.dtypes import INT32, DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, product
 from cuvil_build.kernel.access import analyse
 from cuvil_build.kernel.expr import Apply, Expr, Load, Within
 from cuvil_build.kernel.nest import Axis, Nest, children, parts
-from cuvil_build.kernel.tile_operand import Operand, any_mentions, find_operand, offset_of
+from cuvil_build.kernel.tile_operand import Operand, any_mentions, find_integers, find_operand, offset_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,16 @@ class Product:
     @property
     def batches(self) -> IntExpr:
         return product(a.extent for a in self.batch)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is one of 8-bit operands."""
+        return not self.dtype.is_float
+
+    @property
+    def panel_bytes(self) -> int:
+        """Of one element of a panel."""
+        return self.panel.load.dtype.nbytes if self.is_integer else self.dtype.nbytes
 
     @property
     def constant_panel(self) -> bool:
@@ -75,10 +85,11 @@ def _find_product(nest: Nest) -> Product | None:
     factors = total.value
     if not plain or not isinstance(factors, Apply) or factors.function != "mul":
         return None
-    if not factors.dtype.is_float or factors.dtype.bits < 32 or not total.axes:
+    is_integer = factors.dtype == INT32
+    if not is_integer and (not factors.dtype.is_float or factors.dtype.bits < 32) or not total.axes:
         return None
     axes = (*nest.axes, *total.axes)
-    left, right = (find_operand(f, axes) for f in factors.args)
+    left, right = (find_integers(f, axes) if is_integer else find_operand(f, axes) for f in factors.args)
     if left is None or right is None or not _can_be_epilogue(store.value, nest.axes):
         return None
     output = offset_of(Load(store.target, store.index), nest.axes)
@@ -122,7 +133,20 @@ def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Prod
     reduction = tuple(sorted(nest.stages[0].axes, key=lambda a: _slowest_first(streamed.step(a))))
     if panel.load.buffer.constant and not all(a.extent.is_static for a in (*batch, *columns, *reduction)):
         return None
+    if dtype == INT32 and not _are_zeros_apart(streamed, panel, columns[0], rows, reduction):
+        return None
     return Product(streamed, panel, tuple(batch), tuple(rows), columns[0], reduction, dtype)
+
+
+def _are_zeros_apart(
+    streamed: Operand, panel: Operand, column: Axis, rows: list[Axis], reduction: tuple[Axis, ...]
+) -> bool:
+    """Whether zero points are those of whole rows and of whole columns, and panels can be packed."""
+    of_rows, of_columns = streamed.zero_symbols(), panel.zero_symbols()
+    if any(a.name in of_rows | of_columns for a in reduction):
+        return False
+    is_packed = panel.load.buffer.constant
+    return is_packed and column.name not in of_rows and not any(a.name in of_columns for a in rows)
 
 
 def _column_order(axis: Axis, panel: Operand) -> tuple[int, tuple[int, int, str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, minimum
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.expr import Apply, Cast, Expr, IndexValue, Load
@@ -24,11 +25,13 @@ from cuvil_build.kernel.tile_context import (
     PACKED_PANEL,
     PACKED_ROWS,
     PARTIAL,
+    ROW_SUMS,
     ZEROS,
     Panel,
     TileContext,
 )
 from cuvil_build.kernel.tile_epilogue import finish_tile, first_sums, keep_sums, resume_sums
+from cuvil_build.kernel.tile_integers import has_row_sums, pack_integers
 from cuvil_build.kernel.tile_packed_rows import pack_rows
 from cuvil_build.kernel.tile_panel import make_panel, panel_kinds, panel_packings
 from cuvil_build.kernel.tile_plan import TilePlan
@@ -60,7 +63,7 @@ class _Frame:
         self.panels = context.plan.panels
         self.groups = ceil_divide(self.panels, self.schedule.panels_per_chunk)
         self.scratch = self._scratch()
-        """Region of the scratch: (offset, elements)."""
+        """Region of the scratch: (first line, lines, dtype)."""
 
     def build(self) -> p.Program:
         written = self.context.store.target.name
@@ -69,28 +72,34 @@ class _Frame:
         chunks = self.found.batches * self.blocks * self.groups
         rows = minimum(self.rows.count, self.schedule.rows_per_block)
         work = rows * self.schedule.panels_per_chunk * self.schedule.width * self.found.depth
-        total = sum((n for _, n in self.scratch.values()), ZERO) * self.context.dtype.nbytes
+        total = sum((lines for _, lines, _ in self.scratch.values()), ZERO) * _ALIGN
         dims = tuple(sorted(_symbols(self.context), key=lambda s: (len(s), s)))
         return prune(p.Program(params, dims, (), tuple(self._blocks()), chunks, total, work))
 
-    def _scratch(self) -> dict[str, tuple[IntExpr, IntExpr]]:
-        wanted: list[tuple[str, IntExpr]] = []
+    def _scratch(self) -> dict[str, tuple[IntExpr, IntExpr, DType]]:
+        context = self.context
+        wanted: list[tuple[str, IntExpr, DType]] = []
+
+        def want(name: str, count: IntExpr, dtype: DType = context.dtype) -> None:
+            wanted.append((name, count, dtype))
+
         if self.schedule.mode == "packed":
-            rows = self.found.depth * self.schedule.rows_per_block
-            wanted.append((PACKED_ROWS, rows + self.schedule.lanes))
+            rows = context.depth * self.schedule.rows_per_block
+            want(PACKED_ROWS, rows + self.schedule.lanes, context.row_dtype)
+        if has_row_sums(context):
+            want(ROW_SUMS, IntExpr.of(self.schedule.rows_per_block))
         if self.slices.is_cut:
-            wanted.append((PARTIAL, IntExpr.of(self.schedule.rows_per_block * self.schedule.width)))
+            want(PARTIAL, IntExpr.of(self.schedule.rows_per_block * self.schedule.width))
         if self.schedule.mode == "indirect":
-            wanted.append((ZEROS, self.found.reduction[-1].extent))
+            want(ZEROS, self.found.reduction[-1].extent)
         if not self.found.constant_panel:
-            wanted.append((PACKED_PANEL, self.found.depth * self.schedule.width))
-        placed: dict[str, tuple[IntExpr, IntExpr]] = {}
-        offset = ZERO
-        step = _ALIGN // self.context.dtype.nbytes
-        for name, count in wanted:
-            padded = ceil_divide(count, step) * step
-            placed[name] = (offset, padded)
-            offset = offset + padded
+            want(PACKED_PANEL, self.found.depth * self.schedule.width)
+        placed: dict[str, tuple[IntExpr, IntExpr, DType]] = {}
+        first = ZERO
+        for name, count, dtype in wanted:
+            lines = ceil_divide(count, _ALIGN // dtype.nbytes)
+            placed[name] = (first, lines, dtype)
+            first = first + lines
         return placed
 
     def _blocks(self) -> list[p.Statement]:
@@ -98,8 +107,8 @@ class _Frame:
         begin, end, entry = IntExpr.of("begin"), IntExpr.of("end"), IntExpr.of("entry")
         groups = self.groups if self.groups.is_static else maximum(self.groups, ONE)
         body: list[p.Statement] = [
-            p.Pointer(name, self.context.dtype, "scratch", offset, False)
-            for name, (offset, _) in self.scratch.items()
+            p.Pointer(name, dtype, "scratch", first * (_ALIGN // dtype.nbytes), False)
+            for name, (first, _, dtype) in self.scratch.items()
         ]
         if ZEROS in self.scratch:
             body.append(self._zero(ZEROS, self.found.reduction[-1].extent))
@@ -127,7 +136,7 @@ class _Frame:
             p.SetInt("first_row", self.rows.start_of(IntExpr.of("first_tile"))),
         ]
         if self.schedule.mode == "packed":
-            body += pack_rows(self.context)
+            body += pack_integers(self.context) if self.found.is_integer else pack_rows(self.context)
         if self._fetches_first:
             body.append(p.SetInt("share", self._share()))
         each, first_panel, last_panel = self.schedule.panels_per_chunk, ZERO, self.panels
@@ -152,7 +161,7 @@ class _Frame:
 
     @property
     def _line(self) -> int:
-        return _ALIGN // self.context.dtype.nbytes
+        return _ALIGN // self.context.panel_dtype.nbytes
 
     def _zero(self, pointer: str, count: IntExpr) -> p.Statement:
         at = IntExpr.of("z")
@@ -172,11 +181,11 @@ class _Frame:
         body = make_panel(self.context, panel)
         body.append(p.SetInt("first_column", IntExpr.of("panel") * self.schedule.width))
         if not self.slices.is_cut:
-            body.append(p.Pointer("b", self.context.dtype, "panel_data", ZERO, True))
+            body.append(p.Pointer("b", self.context.panel_dtype, "panel_data", ZERO, True))
             return body + self._tiles(panel)
         offset = self.slices.first_point * (panel.vectors * self.schedule.lanes)
         inner = self.slices.start()
-        inner.append(p.Pointer("b", self.context.dtype, "panel_data", offset, True))
+        inner.append(p.Pointer("b", self.context.panel_dtype, "panel_data", offset, True))
         inner += self._tiles(panel)
         return [*body, p.For("slice", ZERO, self.slices.count, ONE, tuple(inner))]
 

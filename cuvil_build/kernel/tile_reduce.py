@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.tile_context import LINE_BYTES, PACKED_ROWS, ZEROS, Fetching, Panel, TileContext
+from cuvil_build.kernel.tile_integers import multiply_integers
 from cuvil_build.kernel.tile_schedule import SHORT
 
 _UNROLLED = 8
@@ -24,9 +25,9 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
     # An engine that compiles loops again folds no constants into addresses: a register per row is cheaper.
     apart = [context.schedule.unroll == 1 and r > 0 for r in range(rows)]
     if mode == "packed":
-        depth = context.product.depth
+        depth = context.depth
         return [
-            p.Pointer(f"a_{r}", context.dtype, PACKED_ROWS, (start + r) * depth + first, True, apart[r])
+            p.Pointer(f"a_{r}", context.row_dtype, PACKED_ROWS, (start + r) * depth + first, True, apart[r])
             for r in range(rows)
         ]
     *_, inner = context.product.reduction
@@ -47,6 +48,10 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
         b = "b_tap"
         before.append(p.Pointer(b, context.dtype, "b", slices.tap_in_slice * slices.steps * width, True))
     k = IntExpr.of("k")
+    if context.product.is_integer:
+        group = context.group
+        body = multiply_integers(context, rows, panel, ("b", k * (width * group)), k * group)
+        return [p.For("k", ZERO, ceil_divide(slices.length, group), ONE, tuple(body), context.schedule.unroll)]
     packed = context.schedule.mode in ("packed", "indirect")
     step = ONE if packed else context.product.streamed.step(context.product.reduction[-1])
 

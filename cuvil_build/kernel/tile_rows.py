@@ -99,6 +99,8 @@ def _row_offsets(nest: Nest, plan: TilePlan) -> list[IntExpr]:
     store = nest.stages[1]
     found = [plan.product.streamed.offset]
     pending: list[Expr] = [Load(store.target, store.index), store.value]
+    if plan.product.streamed.zero is not None:
+        pending.append(plan.product.streamed.zero)
     while pending:
         expr = pending.pop()
         if isinstance(expr, Load) and expr.buffer.role != "temp":

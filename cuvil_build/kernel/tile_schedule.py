@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cuvil_build.cuir.dtypes import DTYPES
 from cuvil_build.cuir.int_expr import ONE, IntExpr, ceil_divide, product
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.tile_operand import any_mentions
@@ -28,6 +29,10 @@ class TileSchedule:
     scratch. 0: all steps in one pass."""
     prefetch: bool = False
     """Whether tiles fetch the panel's next slice, each its share of it."""
+    group: int = 1
+    """Steps of the reduction that are taken at once: neighbours in a row, and in a column of a panel."""
+    row_dtype: str = ""
+    """Of packed rows of 8-bit integers, as instructions read them; empty: the product's own."""
 
     @property
     def width(self) -> int:
@@ -56,6 +61,8 @@ def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
     block = _tiles_per_block(found, mode, row_tile, numbers)
     block = _even_blocks(found, block, row_tile, numbers)
     chosen = TileSchedule(mode, row_tile, vectors, lanes, block * row_tile, 1, numbers.tile_unroll)
+    if found.is_integer:
+        chosen = replace(chosen, group=numbers.dot_group, row_dtype=numbers.dot_rows)
     tiles = _tiles_at_once(found, chosen)
     chosen = replace(chosen, k_slice=_k_slice(found, chosen, tiles, numbers))
     chosen = replace(chosen, prefetch=_prefetches(found, chosen, tiles, numbers))
@@ -64,6 +71,8 @@ def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
 
 def row_mode(found: Product) -> str:
     """The cheapest way to read rows that is right."""
+    if found.is_integer:
+        return "packed"  # groups of steps lie side by side, in the dtype that instructions read
     inner = found.reduction[-1]
     short = inner.extent.is_static and inner.extent.value < SHORT and len(found.reduction) > 1
     if not found.streamed.conditions:
@@ -116,7 +125,7 @@ def _tiles_per_block(found: Product, mode: str, row_tile: int, numbers: Numbers)
     depth = product(a.extent for a in fresh)
     if not depth.is_static:
         return _LEAST_REUSE
-    fitting = numbers.l2 // 2 // max(1, depth.value * found.dtype.nbytes) // row_tile
+    fitting = numbers.l2 // 2 // max(1, depth.value * _row_bytes(found, numbers)) // row_tile
     return max(_LEAST_REUSE, min(fitting, _MOST_TILES))
 
 
@@ -144,6 +153,11 @@ def _even_blocks(found: Product, most: int, row_tile: int, numbers: Numbers) -> 
     return -(-tiles // (-(-blocks // 2) * 2))
 
 
+def _row_bytes(found: Product, numbers: Numbers) -> int:
+    """Of one step of a row, as tiles read it."""
+    return DTYPES[numbers.dot_rows].nbytes if found.is_integer else found.dtype.nbytes
+
+
 def _tiles_at_once(found: Product, chosen: TileSchedule) -> int:
     """Of one block, where the number of rows is known; else most of them."""
     most = chosen.rows_per_block // chosen.row_tile
@@ -159,7 +173,7 @@ def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers)
     if not numbers.tile_slices or not found.depth.is_static:
         return 0
     taps = chosen.mode != "packed" and len(found.reduction) > 1
-    fitting = max(chosen.lanes, numbers.l1 * 3 // 8 // (chosen.width * found.dtype.nbytes))
+    fitting = max(chosen.lanes, numbers.l1 * 3 // 8 // (chosen.width * found.panel_bytes))
     most = _FEW_TILES_OF_TAPS if taps else _FEW_TILES
     if not _least_tiles(found) <= tiles <= most or found.depth.value < 2 * fitting:
         return 0
@@ -171,7 +185,7 @@ def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers)
 
 
 def _least_tiles(found: Product) -> int:
-    return _SHARING_TILES if found.row_count.is_static else ENOUGH_TILES
+    return _SHARING_TILES if found.row_count.is_static and not found.is_integer else ENOUGH_TILES
 
 
 def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
@@ -182,7 +196,7 @@ def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbe
         return False
     if not _least_tiles(found) <= tiles <= _FEW_TILES:
         return False
-    slice_bytes = (chosen.k_slice or found.depth.value) * chosen.width * found.dtype.nbytes
+    slice_bytes = (chosen.k_slice or found.depth.value) * chosen.width * found.panel_bytes
     return slice_bytes <= numbers.l1 // 2
 
 

@@ -88,12 +88,14 @@ def divided(value: Expr, scale: Expr) -> Expr:
 
 
 def centred(build: NestBuilder, x: View, zero_point: View | None, axis: int = 0) -> View:
-    """An 8-bit operand of an integer product less its zero point: 16 bits hold any difference. Constants are
-    subtracted where they are read, everything else in memory."""
+    """An 8-bit operand of an integer product less its zero point: 16 bits hold any difference. Products take
+    zero points off sums and packed rows, where that is less work than for each factor."""
+    x = build.operand(x)
     if zero_point is None or is_zero(zero_point):
-        return build.operand(x)
+        return x
+    zero_point = build.operand(zero_point)
     zeros = spread(zero_point, x.shape, axis, 0) if zero_point.rank < 2 else zero_point
-    return build.weights(build.map(lambda e, z: sub(Cast(e, INT16), Cast(z, INT16)), x, zeros))
+    return build.map(lambda e, z: sub(Cast(e, INT16), Cast(z, INT16)), x, zeros)
 
 
 def is_zero(view: View) -> bool:

@@ -53,6 +53,24 @@ class Tile(_Record):
     starting a loop costs more than reading from the second-level cache."""
 
 
+class Dot(_Record):
+    """How the machine multiplies and adds 8-bit integers."""
+
+    rows: Literal["int16", "int8", "uint8"]
+    """What instructions read of the operand that is streamed: 16 bits, or 8 bits with or without a sign; the
+    other operand, whose panels are packed, has a sign."""
+    group: int = Field(ge=1, le=4)
+    """Neighbouring products that one lane of 32 bits adds up."""
+    operations: int = Field(1, ge=1)
+    """Instructions of it: two where the sum is one of its own."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Dot:
+        if self.rows != "int16" and self.group != 4:
+            raise _invalid("products of 8-bit operands come in groups of 4")
+        return self
+
+
 class Target(_Record):
     """One machine that modules are built for."""
 
@@ -64,7 +82,7 @@ class Target(_Record):
     cpu: str
     """As zig's -mcpu spells it."""
     gcc_march: str
-    """As gcc's -march spells it; empty where gcc has no such target."""
+    """As gcc's -march spells it, with other -m options after it; empty where gcc has no such target."""
     features: Annotated[tuple[str, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)]
     """What the CPU must have at run time, sorted."""
     baseline: str = ""
@@ -77,6 +95,7 @@ class Target(_Record):
     bandwidth: Bandwidth = Bandwidth(l2=16.0, l3=10.0, memory=4.0)
     """For predictions: no kernel depends on it."""
     tile: Tile
+    dot: Dot = Dot(rows="int16", group=1, operations=1)
     runner: Literal["native", "qemu-aarch64", "wasm"]
     """What executes it on the build machine."""
     library_suffix: Literal[".so", ".wasm"]

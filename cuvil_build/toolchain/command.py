@@ -164,7 +164,7 @@ def _machine(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
             hint="use 'toolchain: zig', which builds for every target",
         )
     triple = (f"--target={target.triple}",) if toolchain.family == "clang" else ()
-    return (*triple, f"-march={target.gcc_march}")
+    return (*triple, *f"-march={target.gcc_march}".split())
 
 
 def _quiet(toolchain: Toolchain) -> tuple[str, ...]:

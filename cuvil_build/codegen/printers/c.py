@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from cuvil_build.codegen.printers.c_dots import VNNI
 from cuvil_build.codegen.printers.c_index import FLOOR_HELPERS
 from cuvil_build.codegen.printers.c_math import math_text
 from cuvil_build.codegen.printers.c_values import ValuePrinter
@@ -164,6 +165,8 @@ class Printer:
             parts.append(_ROUNDS)
         if "CUVIL_EXTREMES" in sections:
             parts.append(_EXTREMES)
+        if "CUVIL_VNNI" in helpers:
+            parts.append(VNNI)
         typedefs = [typedef(short, lanes) for short, lanes in sorted(types)]
         parts += ["\n".join(typedefs) + "\n"] if typedefs else []
         parts += [FLOOR_HELPERS[name] + "\n" for name in sorted(self._index.helpers)]

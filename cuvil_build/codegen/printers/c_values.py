@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from cuvil_build.codegen.printers.c_dots import dot_text, word_text
 from cuvil_build.codegen.printers.c_index import IndexPrinter
 from cuvil_build.codegen.printers.c_integers import integer_body
 from cuvil_build.codegen.printers.c_literals import c_literal
@@ -21,6 +22,7 @@ from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.errors import NotYet
 from cuvil_build.kernel.program import (
     Convert,
+    Dot,
     Horizontal,
     IntValue,
     Iota,
@@ -29,6 +31,7 @@ from cuvil_build.kernel.program import (
     LoadStrided,
     Op,
     Splat,
+    SplatGroup,
     Value,
     Var,
     VType,
@@ -70,6 +73,10 @@ class ValuePrinter:
             return self._load(v)
         if isinstance(v, Splat):
             return self._splat(v)
+        if isinstance(v, SplatGroup):
+            return self._splat_group(v)
+        if isinstance(v, Dot):
+            return self._dot(v)
         if isinstance(v, Convert):
             return self._convert(v)
         if isinstance(v, Horizontal):
@@ -97,6 +104,26 @@ class ValuePrinter:
         name = self.type_of(v.type)
         self.helper(f"splat_{name}", splat_text(short_name(v.type.dtype), v.type.lanes, v.type.dtype.c_type))
         return f"cuvil_splat_{name}({self(v.value)})"
+
+    def _splat_group(self, v: SplatGroup) -> str:
+        """By a number that is as wide as the group."""
+        if v.count == 1:
+            return self._splat(Splat(LoadAt(v.pointer, v.offset, VType(v.type.dtype)), v.type))
+        bits = v.type.dtype.bits * v.count
+        wide = VType(DTYPES[f"uint{bits}"], v.type.lanes // v.count)
+        self.helper(f"word_u{bits}", word_text(bits))
+        offset = self.index(v.offset)
+        where = f"{v.pointer} + {offset}" if offset != "0" else v.pointer
+        name = self.type_of(wide)
+        self.helper(f"splat_{name}", splat_text(f"u{bits}", wide.lanes, wide.dtype.c_type))
+        return f"(({self.type_of(v.type)})cuvil_splat_{name}(cuvil_word_u{bits}({where})))"
+
+    def _dot(self, v: Dot) -> str:
+        total, left, right = (self.type_of(x.type) for x in (v.total, v.left, v.right))
+        self.vectors.add(("u32", v.type.lanes))
+        name = f"dot_{left}_{right}"
+        self.helper(name, dot_text(v.left.type, v.right.type, v.type, (total, left, right)))
+        return f"cuvil_{name}({self(v.total)}, {self(v.left)}, {self(v.right)})"
 
     def _load(self, v: LoadAt | LoadStrided) -> str:
         offset = self.offset(v.offset)
