@@ -62,7 +62,10 @@ def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
     block = _even_blocks(found, block, row_tile, numbers)
     chosen = TileSchedule(mode, row_tile, vectors, lanes, block * row_tile, 1, numbers.tile_unroll)
     if found.is_integer:
-        chosen = replace(chosen, group=numbers.dot_group, row_dtype=numbers.dot_rows)
+        # Sums that are instructions of their own are added up in another order by compilers where they see
+        # several steps, for which there are no registers.
+        unroll = numbers.tile_unroll if numbers.dot_operations == 1 else 1
+        chosen = replace(chosen, group=numbers.dot_group, row_dtype=numbers.dot_rows, unroll=unroll)
     tiles = _tiles_at_once(found, chosen)
     chosen = replace(chosen, k_slice=_k_slice(found, chosen, tiles, numbers))
     chosen = replace(chosen, prefetch=_prefetches(found, chosen, tiles, numbers))
