@@ -19,6 +19,10 @@ ORDER_KEY = "cuvil.order"
 _RANKS = (3, 4, 5)
 _FOLLOWERS = frozenset("Concat Pad Resize Slice Split".split())
 """Beside the `map` operators: they keep rank and channel axis, so their values share one order."""
+_QUANTIZERS = frozenset(["DynamicQuantizeLinear"])
+"""Their first result has an element for each of the operand's."""
+_DTYPES = frozenset("int8 uint8 int32".split())
+"""Of integers that convolutions read and write."""
 _WANTED_BY = frozenset("GlobalAveragePool GlobalMaxPool".split())
 
 
@@ -46,6 +50,8 @@ def assign_layouts(model: ir.Model, inference: Inference) -> int:
             groups.join([*results, *_same_shape(operands[1:], results, inference)])
         elif kinds and kinds <= {"map"}:
             groups.join([*operands, *results])
+        elif node.op_type in _QUANTIZERS:
+            groups.join([*operands[:1], *results[:1]])
     chosen = groups.wanted()
     for value in chosen:
         _set_order(value, channels_last(len(inference.known[value].shape)))
@@ -71,7 +77,9 @@ def _depthwise_weights(model: ir.Model, inference: Inference) -> list[ir.Value]:
 
 def _has_filter_per_channel(value: ir.Value, inference: Inference) -> bool:
     known = inference.known.get(value)
-    if known is None or known.constant is None or known.rank not in _RANKS or not known.dtype.is_float:
+    if known is None or known.constant is None or known.rank not in _RANKS:
+        return False
+    if not known.dtype.is_float and known.dtype.name not in _DTYPES:
         return False
     return value.is_initializer() and known.shape[0] != ONE and known.shape[1] == ONE
 
@@ -85,7 +93,8 @@ def _may_choose(value: ir.Value, inference: Inference, fixed: set[ir.Value]) -> 
     known = inference.known.get(value)
     if known is None or value in fixed or value.is_initializer() or known.constant is not None:
         return False
-    return known.dtype.is_float and len(known.shape) in _RANKS and _is_wide(known.shape)
+    is_number = known.dtype.is_float or known.dtype.name in _DTYPES
+    return is_number and len(known.shape) in _RANKS and _is_wide(known.shape)
 
 
 def _is_wide(shape: Sequence[IntExpr]) -> bool:
