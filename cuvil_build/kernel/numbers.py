@@ -77,7 +77,7 @@ class Numbers:
     tile_slices: bool = True
     """Whether cutting long reductions gains anything."""
     dot_rows: str = "int16"
-    """What products of 8-bit integers read rows as: `int16`, or 8 bits where there are instructions for it."""
+    """What products of 8-bit integers read rows as: 16 bits, or 8 where there are instructions for it."""
     dot_group: int = 1
     """Steps of the reduction that one product of theirs takes."""
     dot_operations: int = 1

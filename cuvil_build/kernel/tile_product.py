@@ -86,7 +86,8 @@ def _find_product(nest: Nest) -> Product | None:
     if not plain or not isinstance(factors, Apply) or factors.function != "mul":
         return None
     is_integer = factors.dtype == INT32
-    if not is_integer and (not factors.dtype.is_float or factors.dtype.bits < 32) or not total.axes:
+    is_wide_float = factors.dtype.is_float and factors.dtype.bits >= 32
+    if not (is_integer or is_wide_float) or not total.axes:
         return None
     axes = (*nest.axes, *total.axes)
     left, right = (find_integers(f, axes) if is_integer else find_operand(f, axes) for f in factors.args)

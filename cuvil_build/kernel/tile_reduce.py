@@ -51,7 +51,9 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
     if context.product.is_integer:
         group = context.group
         body = multiply_integers(context, rows, panel, ("b", k * (width * group)), k * group)
-        return [p.For("k", ZERO, ceil_divide(slices.length, group), ONE, tuple(body), context.schedule.unroll)]
+        return [
+            p.For("k", ZERO, ceil_divide(slices.length, group), ONE, tuple(body), context.schedule.unroll)
+        ]
     packed = context.schedule.mode in ("packed", "indirect")
     step = ONE if packed else context.product.streamed.step(context.product.reduction[-1])
 

@@ -107,6 +107,13 @@ static uint64_t sve_features(void) {
   return value;
 }
 
+/* Of instructions: 4 bits each. */
+static uint64_t instruction_features(void) {
+  uint64_t value;
+  __asm__("mrs %0, ID_AA64ISAR0_EL1" : "=r"(value));
+  return value;
+}
+
 static int is_name(const char *name, const char *text) {
   while (*text && *name == *text) name++, text++;
   return !*text && !*name;
@@ -115,6 +122,7 @@ static int is_name(const char *name, const char *text) {
 /* AArch64 has NEON always. */
 int CUVIL_RT(cpu_has)(const char *feature) {
   if (is_name(feature, "neon")) return 1;
+  if (is_name(feature, "dotprod")) return (instruction_features() >> 44 & 15) != 0;
   int sve = (processor_features() >> 32 & 15) != 0;
   if (is_name(feature, "sve")) return sve;
   return is_name(feature, "sve2") && sve && (sve_features() & 15) != 0;

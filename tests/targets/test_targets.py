@@ -10,12 +10,15 @@ FOLDERS = paths.search_path("targets")
 # name, vector bytes, registers, tile, pointer bytes, runner, a feature that must be there
 ROWS = [
     ("aarch64-neon", 16, 32, (8, 2), 8, "qemu-aarch64", "neon"),
+    ("aarch64-neon-dotprod", 16, 32, (8, 2), 8, "qemu-aarch64", "dotprod"),
     ("aarch64-sve2", 16, 32, (8, 2), 8, "qemu-aarch64", "sve2"),
     ("wasm32-relaxed-simd", 16, 16, (4, 2), 4, "wasm", "relaxed_simd"),
     ("wasm32-simd128", 16, 16, (4, 2), 4, "wasm", "simd128"),
     ("x86_64", 16, 16, (5, 2), 8, "native", ""),
     ("x86_64-avx2", 32, 16, (6, 2), 8, "native", "fma"),
+    ("x86_64-avx2-vnni", 32, 16, (6, 2), 8, "native", "avxvnni"),
     ("x86_64-avx512", 64, 32, (12, 2), 8, "native", "avx512f"),
+    ("x86_64-avx512-vnni", 64, 32, (12, 2), 8, "native", "avx512vnni"),
 ]
 
 

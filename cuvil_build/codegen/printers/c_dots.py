@@ -1,4 +1,4 @@
-"""Groups of products of narrow integers in C: compilers have no operator for them, machines have instructions.
+"""Sums of products of narrow integers in C: compilers have no operator for them, machines have instructions.
 
 Each spelling stands under the macro of the feature that it needs; without one, a loop says the same.
 """
@@ -77,11 +77,11 @@ def _plain(of_total: str, lanes: int, group: int) -> list[str]:
         unsigned = f"u32x{lanes}"
         product = f"({unsigned})({wide.format('left')} * {wide.format('right')})"
         return [f"    return ({of_total})(({unsigned})total + {product});"]
-    step = f"total[i] = (int32_t)((uint32_t)total[i] + (uint32_t)(left[i * {group} + j] * right[i * {group} + j]));"
     return [
-        f"    for (unsigned i = 0; i < {lanes}; i++)",
-        f"        for (unsigned j = 0; j < {group}; j++)",
-        f"            {step}",
+        f"    for (unsigned i = 0; i < {lanes * group}; i++) {{",
+        "        const uint32_t product = (uint32_t)(left[i] * right[i]);",
+        f"        total[i / {group}] = (int32_t)((uint32_t)total[i / {group}] + product);",
+        "    }",
         "    return total;",
     ]
 
