@@ -107,4 +107,5 @@ def _cpu_features() -> set[str]:
     except OSError:
         return set()
     flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
-    return {*flags, *(["lzcnt"] if "abm" in flags else []), *(["bmi"] if "bmi1" in flags else [])}
+    spelt = {flag.replace("_", "") for flag in flags if flag.endswith("_vnni")}
+    return {*flags, *spelt, *(["lzcnt"] if "abm" in flags else []), *(["bmi"] if "bmi1" in flags else [])}

@@ -152,10 +152,13 @@ CASES = [*matmul_cases(), *convolution_cases()]
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_equals_interpreter(machine: str, tmp_path: Path) -> None:
-    kernels = [emit_kernel(c.nest, None, numbers=MACHINES[machine]) for c in CASES]
+    """All of them on one machine of each kind, else every fourth."""
+    number = list(MACHINES).index(machine)
+    cases = CASES if machine in ("pairs", "unsigned") else CASES[number % 4 :: 4]
+    kernels = [emit_kernel(c.nest, None, numbers=MACHINES[machine]) for c in cases]
     assert all(k.parts[0].product is not None for k in kernels)
     library = ctypes.CDLL(str(compile_zig(distinct(kernels), tmp_path)))
-    for one, kernel in zip(CASES, kernels):
+    for one, kernel in zip(cases, kernels):
         run_case(one, kernel, library)
 
 
@@ -179,7 +182,7 @@ def test_sums_do_not_saturate(machine: str, tmp_path: Path) -> None:
 )
 def test_gcc_computes_the_same(machine: str, march: str, tmp_path: Path) -> None:
     """With the instructions of a target, and in plain C where it has none."""
-    some = [c for c in CASES if c.name.startswith(("matmul uint8 int8", "conv uint8", "conv stem"))]
+    some = [c for c in CASES if c.name.startswith(("matmul uint8", "conv stem"))]
     kernels = [emit_kernel(c.nest, None, numbers=MACHINES[machine]) for c in some]
     library = ctypes.CDLL(str(compile_gcc(distinct(kernels), tmp_path, ["-O1", f"-march={march}"])))
     for one, kernel in zip(some, kernels):
