@@ -18,6 +18,7 @@ PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros"
 LINE_BYTES = 64
 """Of a cache."""
 _SHORTEST_RUN = 8
+_NEAR_BYTES = 8192
 PARTIAL, ROW_SUMS = "partial", "row_sums"
 """Sums of the panel's tiles between slices: an output may share memory with an operand."""
 
@@ -70,7 +71,8 @@ class TileContext:
         while slices.most_taps * (slices.most_steps // (2 * run)) >= share:
             run *= 2
         runs = slices.most_taps * (slices.most_steps // run)
-        return Fetching(run, slices.most_steps // run, runs, -(-share // runs))
+        near = tiles == 1 and not slices.is_cut
+        return Fetching(run, slices.most_steps // run, runs, -(-share // runs), _NEAR_BYTES if near else 0)
 
     @property
     def group(self) -> int:
@@ -108,6 +110,8 @@ class Fetching:
     """Of the longest slice."""
     lines: int
     """In each run."""
+    near_bytes: int
+    """How far ahead the only tile fetches what itself reads soon; 0: tiles fetch the next slice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,8 @@ def _fetch(context: TileContext, fetching: Fetching, panel: Panel, run: IntExpr)
     before = (IntExpr.of("tile") - IntExpr.of("first_tile")) * fetching.runs
     done = before + context.slices.tap_in_slice * fetching.runs_per_tap + run
     ahead = context.slices.largest * (panel.vectors * context.schedule.lanes)
+    if fetching.near_bytes:
+        ahead = IntExpr.of(fetching.near_bytes // context.dtype.nbytes)
     line = LINE_BYTES // context.dtype.nbytes
     return [p.Prefetch("b", ahead + (done * fetching.lines + n) * line) for n in range(fetching.lines)]
 

@@ -116,7 +116,7 @@ _FEW_TILES = 40
 ENOUGH_TILES = 6
 """Of free rows, whose tiles ask for their share of the next slice at once: fewer would wait for it."""
 _SHARING_TILES = 2
-"""Of rows that are known: a tile asks for a line now and then. A single one runs at the speed of memory."""
+"""Of rows that are known: a tile asks for a line now and then."""
 _FEW_TILES_OF_TAPS = 16
 """The same where tiles find their rows anew for each tap."""
 
@@ -192,9 +192,14 @@ def _least_tiles(found: Product) -> int:
 
 
 def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
-    """A slice that fills the first-level cache leaves no room for the next one."""
+    """A slice that fills the first-level cache leaves no room for the next one. The only tile of a block
+    fetches a little ahead of itself, but for a single row, which runs at the speed of memory."""
     if not numbers.tile_slices or not found.constant_panel:
         return False
+    if tiles == 1 and found.row_count.is_static and not found.is_integer:
+        nbytes = found.depth * found.column.extent * found.dtype.nbytes
+        is_large = not nbytes.is_static or nbytes.value > numbers.l1
+        return is_large and found.row_count.value > 1 and chosen.unroll > 1
     if chosen.panels(found) == ONE and not chosen.k_slice:
         return False
     if not _least_tiles(found) <= tiles <= _FEW_TILES:

@@ -250,6 +250,7 @@ SLICED = (
     (Case("parts of taps without border", convolution(20, 10, 3), PLANES), {"k_slice": 12}),
     (Case("gathered", convolution(3, 20, 3, stride=2, pad=1), PLANES), {"k_slice": 10}),
     (Case("fetched, a part of a run left", dense(40, 43, 33)), {"prefetch": True, "unroll": 4}),
+    (Case("fetched by a single tile", dense(5, 43, 33)), {"prefetch": True, "unroll": 4}),
     (Case("fetched, last slice short", dense(40, 61, 33)), {"k_slice": 20, "prefetch": True, "unroll": 4}),
 )  # fmt: skip
 
@@ -291,10 +292,19 @@ def test_long_products_of_few_rows_are_cut_into_slices() -> None:
     assert short is not None and short.schedule.k_slice == 0
 
 
-@pytest.mark.parametrize("rows", [1, 4, 5])
-def test_what_one_tile_uses_is_left_to_the_hardware(rows: int) -> None:
-    plan = plan_tiles(dense(rows, 3072, 768), WIDE)
+def test_what_one_row_uses_is_left_to_the_hardware() -> None:
+    plan = plan_tiles(dense(1, 3072, 768), replace(WIDE, tile_unroll=4))
     assert plan is not None and not plan.schedule.prefetch and plan.schedule.k_slice == 0
+
+
+@pytest.mark.parametrize("rows", [2, 5])
+def test_a_single_tile_fetches_a_little_ahead_of_itself(rows: int) -> None:
+    nest = dense(rows, 3072, 768)
+    plan = plan_tiles(nest, replace(WIDE, tile_unroll=4))
+    assert plan is not None and plan.schedule.prefetch and plan.schedule.k_slice == 0
+    context = TileContext(nest, plan, rows_of(nest, plan), slices_of(plan.product, plan.schedule))
+    assert context.fetching is not None and 0 < context.fetching.near_bytes <= WIDE.l1 // 2
+    assert context.fetching.lines * 64 == context.fetching.run * plan.schedule.width * 4
 
 
 @pytest.mark.parametrize("rows", [16, 49, 128])
