@@ -190,6 +190,8 @@ class _Frame:
         return [*body, p.For("slice", ZERO, self.slices.count, ONE, tuple(inner))]
 
     def _tiles(self, panel: Panel) -> list[p.Statement]:
+        if self.blocks == ONE and self.rows.count.is_static and not self.schedule.prefetch:
+            return self._tiles_by_size(panel)
         tile = IntExpr.of("tile")
         inner: list[p.Statement] = [
             p.SetInt("start", self.rows.start_of(tile)),
@@ -200,6 +202,20 @@ class _Frame:
         cases = tuple((n, tuple(self._tile(n, panel))) for n in self.rows.tile_sizes())
         inner += cases[0][1] if len(cases) == 1 else [p.Switch(IntExpr.of("rows"), cases)]
         return [p.For("tile", IntExpr.of("first_tile"), IntExpr.of("last_tile"), ONE, tuple(inner))]
+
+    def _tiles_by_size(self, panel: Panel) -> list[p.Statement]:
+        """Longer tiles first, then shorter ones, where that is known for all threads: short reductions notice
+        what it costs to find a tile's first row and to choose its code."""
+        loops: list[p.Statement] = []
+        start, tiles = 0, max(1, self.rows.tiles.value)
+        longer = self.rows.count.value % tiles
+        for size in reversed(self.rows.tile_sizes()):
+            count = longer if start == 0 and longer else tiles - longer
+            stop = IntExpr.of(start + size * count)
+            body = tuple(self._tile(size, panel))
+            loops.append(p.For("start", IntExpr.of(start), stop, IntExpr.of(size), body))
+            start += size * count
+        return loops
 
     def _fetch_share(self, panel: Panel) -> p.Statement:
         """What follows the slice in memory is the next one, of this panel or the next."""

@@ -132,6 +132,8 @@ def _tiles_per_block(found: Product, mode: str, row_tile: int, numbers: Numbers)
     return max(_LEAST_REUSE, min(fitting, _MOST_TILES))
 
 
+_CHUNK_WORK = 250_000
+"""Multiply-adds that make a chunk worth handing to a thread: a few microseconds."""
 _LEAST_TILES = 4
 """Of a block that is only there for threads to share rows instead of columns."""
 _BLOCKS_WANTED = 16
@@ -149,10 +151,13 @@ def _even_blocks(found: Product, most: int, row_tile: int, numbers: Numbers) -> 
         return most
     rows, weights = found.row_count.value, columns.value * depth.value
     tiles = -(-rows // row_tile)
-    if weights >= rows * (found.reduction[-1].extent.value + columns.value) or tiles < 2 * _LEAST_TILES:
+    if weights >= rows * (found.reduction[-1].extent.value + columns.value):
         return most
     wanted = _BLOCKS_WANTED if weights * found.dtype.nbytes <= numbers.l1 // 2 else 2
-    blocks = max(-(-tiles // most), min(wanted, tiles // _LEAST_TILES))
+    wanted = min(wanted, tiles // _LEAST_TILES, rows * weights // _CHUNK_WORK)
+    if wanted < 2:
+        return most
+    blocks = max(-(-tiles // most), wanted)
     return -(-tiles // (-(-blocks // 2) * 2))
 
 
@@ -208,8 +213,6 @@ def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbe
     return slice_bytes <= numbers.l1 // 2
 
 
-_CHUNK_WORK = 250_000
-"""Multiply-adds that make a chunk worth handing to a thread: a few microseconds."""
 _CHUNKS_WANTED = 64
 """Several for each of sixteen threads."""
 _PACKED_COLUMNS = 128

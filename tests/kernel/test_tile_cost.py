@@ -32,6 +32,21 @@ def test_slices_pay_where_few_tiles_use_a_long_panel(rows: int | str, depth: int
     assert predict(found, chosen, WIDE) < predict(found, two_too_large, WIDE)
 
 
+def blocks(rows: int, depth: int, columns: int) -> int:
+    chosen = candidates(product(rows, depth, columns), WIDE)[0]
+    return -(-rows // chosen.rows_per_block)
+
+
+def test_threads_share_rows_where_weights_are_small_and_columns_where_they_are_large() -> None:
+    assert blocks(196, 384, 64) == 2 and blocks(196, 64, 384) == 2
+    assert blocks(3136, 32, 24) % 2 == 0 and blocks(3136, 32, 24) > 2
+    assert blocks(49, 960, 160) == 1 and blocks(128, 768, 768) == 1
+
+
+def test_a_product_that_is_no_work_for_two_threads_is_one_block() -> None:
+    assert blocks(112, 16, 16) == 1
+
+
 def test_predictions_are_between_the_peak_and_half_of_it_for_large_products() -> None:
     for rows, depth, columns in ((784, 128, 512), (3136, 64, 64), (196, 1024, 256)):
         found = product(rows, depth, columns)
