@@ -32,6 +32,11 @@ class Tolerance:
     relative_to_max: float = 1e-4
     floor: float = 1e-6
     """Magnitudes below this count as this, so that an output of zeros can be compared."""
+    least_sqnr: float = 0.0
+    """In dB; where it is given, this ratio of signal to error is enough, too: a sum on the edge between two
+    integers may become either, and what follows differs by more than roundings do."""
+    quantum: int = 0
+    """What 8-bit integers may be apart, for the same reason."""
 
     def of(self, dtype: np.dtype[Any]) -> float:
         """Relative to the largest magnitude. Two sums rounded to a narrow dtype may go apart by one unit of
@@ -134,7 +139,7 @@ def compare_value(name: str, have: Array, want: Array, tolerance: Tolerance) -> 
     if _is_float(want.dtype):
         limit = replace(tolerance, relative_to_max=tolerance.of(want.dtype))
         return _compare_floats(name, have.astype(np.float64), want.astype(np.float64), limit)
-    return _compare_exactly(name, have, want)
+    return _compare_exactly(name, have, want, tolerance.quantum if want.dtype.itemsize == 1 else 0)
 
 
 def _compare_floats(name: str, have: Array, want: Array, tolerance: Tolerance) -> Difference:
@@ -154,6 +159,8 @@ def _compare_floats(name: str, have: Array, want: Array, tolerance: Tolerance) -
     relative = largest / scale
     if relative <= tolerance.relative_to_max:
         return Difference(name, "", largest, relative, at)
+    if tolerance.least_sqnr and not special.any() and sqnr(have, want) >= tolerance.least_sqnr:
+        return Difference(name, "", largest, relative, at)
     problem = (
         f"error {relative:.2g} of the magnitude {scale:.4g}, allowed {tolerance.relative_to_max:.2g}; "
         f"at {at}: {have[at]:.7g} for {want[at]:.7g}"
@@ -161,8 +168,19 @@ def _compare_floats(name: str, have: Array, want: Array, tolerance: Tolerance) -
     return Difference(name, problem, largest, relative, at)
 
 
-def _compare_exactly(name: str, have: Array, want: Array) -> Difference:
+def sqnr(have: Array, want: Array) -> float:
+    """Ratio of the wanted signal to the error, in dB."""
+    error = np.square(have.astype(np.float64) - want).sum()
+    signal = np.square(want.astype(np.float64)).sum()
+    if not error:
+        return float("inf")
+    return float(10 * np.log10(signal / error)) if signal else float("-inf")
+
+
+def _compare_exactly(name: str, have: Array, want: Array, quantum: int = 0) -> Difference:
     wrong = np.asarray(have != want)
+    if quantum and wrong.any():
+        wrong = np.abs(have.astype(np.int16) - want.astype(np.int16)) > quantum
     if not wrong.any():
         return Difference(name, "")
     at, count = _first(wrong), int(wrong.sum())

@@ -102,3 +102,25 @@ def test_narrow_floats_may_go_apart_by_their_last_place() -> None:
         assert compare({"y": have}, {"y": want}).passed is passes, off
         wide = compare({"y": have.astype(np.float32)}, {"y": want.astype(np.float32)})
         assert wide.passed == bool((have == want).all())
+
+
+def test_a_ratio_of_signal_to_error_is_enough_where_it_is_asked_for() -> None:
+    want = np.arange(1, 1001, dtype=np.float32)
+    have = want.copy()
+    have[0] += 8  # 67 dB, and more than 1e-4 of the largest
+    assert not compare({"y": have}, {"y": want}).passed
+    assert compare({"y": have}, {"y": want}, Tolerance(least_sqnr=40)).passed
+    assert not compare({"y": have}, {"y": want}, Tolerance(least_sqnr=80)).passed
+    have[0] = np.nan
+    assert not compare({"y": have}, {"y": want}, Tolerance(least_sqnr=40)).passed
+
+
+def test_bytes_may_be_a_quantum_apart_where_it_is_allowed() -> None:
+    want = np.array([0, 7, 255], np.uint8)
+    near, far = np.array([1, 6, 254], np.uint8), np.array([2, 7, 255], np.uint8)
+    assert not compare({"y": near}, {"y": want}).passed
+    assert compare({"y": near}, {"y": want}, Tolerance(quantum=1)).passed
+    assert not compare({"y": far}, {"y": want}, Tolerance(quantum=1)).passed
+    assert not compare(
+        {"y": near.astype(np.int32)}, {"y": want.astype(np.int32)}, Tolerance(quantum=1)
+    ).passed

@@ -18,7 +18,8 @@ from typer.models import ArgumentInfo
 
 from cuvil_build import catalog, errors, paths, yaml_source
 from cuvil_build.cli.main import COMMANDS, verb_help
-from cuvil_build.config.project import NOT_YET, json_schema
+from cuvil_build.config.project import json_schema
+from cuvil_build.config.section import NOT_YET
 from cuvil_build.errors import CuvilError, ManyErrors, UsageMistake, error_name
 from cuvil_build.ops.catalog import all_operators
 from cuvil_build.ops.operator import Operator

@@ -15,7 +15,8 @@ from cuvil_build.config import layers as layer
 from cuvil_build.config.environment import Expansion
 from cuvil_build.config.layers import Layers
 from cuvil_build.config.mistakes import dotted, translate
-from cuvil_build.config.project import Project, Section, unbuilt
+from cuvil_build.config.project import Project, unbuilt
+from cuvil_build.config.section import Section
 from cuvil_build.errors import (
     CuvilError,
     InvalidValue,

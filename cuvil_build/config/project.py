@@ -2,111 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticCustomError
 
-NOT_YET = "x-not-yet"
-EXPECTED = "expected"
-"""pydantic error type of a value of the wrong type where more than one type is right."""
-
-
-class Section(BaseModel):
-    """A mapping of cuvil.yaml: unknown keys are errors and values are never converted between types."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def not_yet(description: str, default: Any = None, **limits: Any) -> Any:
-    """A field that is in the schema and is not built: using it is an error that names the key."""
-    return Field(
-        default, description=f"{description} (Not yet.)", json_schema_extra={NOT_YET: True}, **limits
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Shorthand:
-    """Adds the short way to write a value to the JSON Schema of its full form."""
-
-    schema: Mapping[str, Any]
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
-        return {"anyOf": [dict(self.schema), handler(core)]}
-
-
-def _in_list(value: Any) -> Any:
-    if not isinstance(value, (str, list, tuple)):
-        raise _expected("text or a list of texts")
-    return (value,) if isinstance(value, str) else _tuple(value)
-
-
-def _expected(what: str) -> PydanticCustomError:
-    return PydanticCustomError(EXPECTED, "{what}", {"what": what})
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _keyed(key: str, what: str) -> Callable[[Any], Any]:
-    """A text stands for a mapping with this key."""
-
-    def wrap(value: Any) -> Any:
-        if not isinstance(value, (str, dict, Section)):
-            raise _expected(f"{what} or a mapping")
-        return {key: value} if isinstance(value, str) else value
-
-    return wrap
-
-
-BYTE_COUNT = r"^[0-9]{1,18} ?(B|KiB|MiB|GiB|kB|MB|GB)$"
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-MODEL_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
-DIM_NAME = r"^[^\[\]\s]+(\[[0-9]+\])?$"
-
-Text = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, Field(pattern=NAME, max_length=64)]
-ModelName = Annotated[str, Field(pattern=MODEL_NAME, max_length=64)]
-DimName = Annotated[str, Field(pattern=DIM_NAME, max_length=256)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_in_list), Shorthand({"type": "string", "minLength": 1})]
-TextList = Annotated[tuple[Text, ...], BeforeValidator(_tuple)]
-Sizes = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_tuple)]
-Numbers = Annotated[tuple[float, ...], BeforeValidator(_tuple)]
-
-
-def _with_unit(value: Any) -> Any:
-    if not isinstance(value, str):
-        raise _expected("a size with its unit, as in 256KiB")
-    return value
-
-
-ByteCount = Annotated[str, Field(pattern=BYTE_COUNT), BeforeValidator(_with_unit)]
-
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-def parse_bytes(text: str) -> int:
-    """Of a text that is a ByteCount."""
-    number = text.rstrip("BKMGik ")
-    return int(number) * _UNITS[text.removeprefix(number).strip()]
-
-
-FloatType = Literal["float32", "float16", "bfloat16"]
-AnyType = Literal["float32", "float16", "bfloat16", "int8", "uint8", "int4", "uint4"]
+from cuvil_build.config.precision import Precision
+from cuvil_build.config.section import (
+    NOT_YET,
+    ByteCount,
+    DimName,
+    ModelName,
+    Name,
+    Numbers,
+    Section,
+    Sha256,
+    Shorthand,
+    Sizes,
+    Text,
+    TextList,
+    Texts,
+    as_tuple,
+    expected,
+    invalid,
+    keyed,
+    not_yet,
+)
 
 
 class PathSource(Section):
@@ -165,7 +87,7 @@ Source = Annotated[
         custom_error_type="source_kind",
         custom_error_message="a source is a path, or a mapping with path, pypi, torch, saved_model or hub",
     ),
-    BeforeValidator(_keyed("path", "a path")),
+    BeforeValidator(keyed("path", "a path")),
     Shorthand({"type": "string", "minLength": 1, "description": "A path relative to cuvil.yaml."}),
 ]
 
@@ -187,19 +109,19 @@ class Dim(Section):
     @model_validator(mode="after")
     def _check(self) -> Dim:
         if self.max is not None and self.max < self.min:
-            raise _invalid(f"max is {self.max}, less than min, {self.min}")
+            raise invalid(f"max is {self.max}, less than min, {self.min}")
         for size in self.typical:
             if size < self.min or (self.max is not None and size > self.max):
-                raise _invalid(f"typical size {size} is outside of min and max")
+                raise invalid(f"typical size {size} is outside of min and max")
         for size in (*self.typical, *([self.max] if self.max is not None else [])):
             if size % self.multiple_of:
-                raise _invalid(f"{size} is not a multiple of {self.multiple_of}")
+                raise invalid(f"{size} is not a multiple of {self.multiple_of}")
         return self
 
 
 def _fixed_dim(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, dict, Dim)):
-        raise _expected("a size or a mapping such as {min: 1, max: 8}")
+        raise expected("a size or a mapping such as {min: 1, max: 8}")
     return {"min": value, "max": value} if isinstance(value, int) else value
 
 
@@ -244,70 +166,6 @@ class Model(Section):
         "Input to output pairs that are kept in place between calls.", default={}
     )
     inputs: dict[Text, InputSpec] = not_yet("Preprocessing per input.", default={})
-
-
-class Calibration(Section):
-    """How activation ranges are measured."""
-
-    data: Texts = Field(default=(), description="npz files or globs.")
-    method: Literal["minmax", "entropy", "percentile"] = Field(
-        default="minmax", description="How a range is chosen."
-    )
-    samples: int = Field(default=128, ge=1, description="How many samples are read.")
-
-
-class WeightType(Section):
-    """The type that weights are stored in."""
-
-    type: AnyType = Field(default="float32", description="dtype of the stored weights.")
-    per: Literal["tensor", "channel"] | None = Field(
-        default=None, description="One scale per tensor or per channel."
-    )
-    block: int | None = Field(default=None, ge=2, description="One scale per block of this many weights.")
-    scale: FloatType | None = Field(default=None, description="dtype of the scales.")
-
-
-class ActivationType(Section):
-    """The type that activations are computed in."""
-
-    type: AnyType = Field(default="float32", description="dtype of activations.")
-    calibrate: Calibration | None = Field(default=None, description="Measure ranges on data.")
-
-
-class Accept(Section):
-    """The accuracy below which a build fails."""
-
-    metric: Literal["cosine", "max_error", "mean_error", "psnr", "top1"] = Field(
-        description="What is measured."
-    )
-    at_least: float | None = Field(default=None, description="Lower bound.")
-    at_most: float | None = Field(default=None, description="Upper bound.")
-
-
-_TYPE_NAME = Shorthand({"type": "string", "enum": list(get_args(AnyType))})
-
-
-class Precision(Section):
-    """A precision policy; an empty one is plain float32."""
-
-    weights: Annotated[WeightType, BeforeValidator(_keyed("type", "a dtype")), _TYPE_NAME] = Field(
-        default=WeightType(), description="A dtype, or how weights are quantised."
-    )
-    activations: Annotated[ActivationType, BeforeValidator(_keyed("type", "a dtype")), _TYPE_NAME] = Field(
-        default=ActivationType(), description="A dtype, or how activations are quantised."
-    )
-    keep: dict[AnyType, TextList] = not_yet("Node patterns that keep a dtype.", default={})
-    accept: Accept | None = not_yet("The gate on accuracy.")
-    numerics: Literal["fast", "strict"] = Field(
-        default="fast",
-        description="strict: sums are of the products that operators define; fast: convolutions may compute "
-        "tiles of results from fewer products (Winograd), which rounds otherwise.",
-    )
-
-    @property
-    def is_plain(self) -> bool:
-        """float32 throughout."""
-        return self.weights == WeightType() and self.activations == ActivationType()
 
 
 class ShardLoad(Section):
@@ -414,7 +272,7 @@ class Release(Section):
     """What is packaged, and as which version."""
 
     version: Text | None = not_yet("A version, or 'git' for the tag at hand.")
-    packages: Annotated[tuple[Literal["wheel", "c-sdk", "npm", "oci"], ...], BeforeValidator(_tuple)] = (
+    packages: Annotated[tuple[Literal["wheel", "c-sdk", "npm", "oci"], ...], BeforeValidator(as_tuple)] = (
         not_yet("Formats that are packaged.", default=())
     )
 
@@ -436,7 +294,7 @@ class Project(Section):
     tuning: TextList = Field(
         default=(), description="Tuning records of 'cuvil tune': files or globs; see tuned_for of targets."
     )
-    builds: Annotated[tuple[Build, ...], BeforeValidator(_tuple)] = Field(
+    builds: Annotated[tuple[Build, ...], BeforeValidator(as_tuple)] = Field(
         default=(), description="What is built; without it every model, precision and target."
     )
     toolchain: Literal["zig", "system"] = Field(
@@ -457,13 +315,9 @@ class Project(Section):
         for name in sorted(models):
             symbol = name.replace("-", "_").lower()
             if symbol in seen:
-                raise _invalid(f"models '{seen[symbol]}' and '{name}' would share their C names")
+                raise invalid(f"models '{seen[symbol]}' and '{name}' would share their C names")
             seen[symbol] = name
         return models
-
-
-def _invalid(message: str) -> PydanticCustomError:
-    return PydanticCustomError("invalid", message.replace("{", "{{"))
 
 
 class _Schema(GenerateJsonSchema):
@@ -491,9 +345,9 @@ def unbuilt(
 
 
 def _unbuilt_value(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, Precision) and not value.is_plain:
-        yield path, "a precision other than float32 is not built yet"
-    elif isinstance(value, Section):
+    if isinstance(value, Precision):
+        yield from (((*path, *key), message) for key, message in value.not_built())
+    if isinstance(value, Section):
         yield from unbuilt(value, path)
     elif isinstance(value, dict):
         for key in sorted(value):

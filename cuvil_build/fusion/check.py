@@ -17,7 +17,11 @@ TOLERANCE = Tolerance(1e-4)
 
 
 def compare_graphs(
-    before: ir.Model, after: ir.Model, cases: Sequence[Case], wanted: Sequence[Case] | None = None
+    before: ir.Model,
+    after: ir.Model,
+    cases: Sequence[Case],
+    wanted: Sequence[Case] | None = None,
+    tolerance: Tolerance = TOLERANCE,
 ) -> Comparison | None:
     """The comparison that fails, or the worst one; None when the reference can run no case.
 
@@ -34,7 +38,7 @@ def compare_graphs(
             want = wanted[number] if old is None and wanted is not None else _run(old, case)
         except ReferenceFailed:
             continue
-        found = compare(new.run(case).outputs, want, TOLERANCE)
+        found = compare(new.run(case).outputs, want, tolerance)
         if not found.passed:
             found = _decided(before, after, case) or found
         if not found.passed:
@@ -56,13 +60,15 @@ def _decided(before: ir.Model, after: ir.Model, case: Case) -> Comparison | None
         return None
 
 
-def wrong_rule(before: ir.Model, rules: Sequence[Rule], cases: Sequence[Case]) -> CuvilError:
+def wrong_rule(
+    before: ir.Model, rules: Sequence[Rule], cases: Sequence[Case], tolerance: Tolerance = TOLERANCE
+) -> CuvilError:
     """Applies the rules one by one to find the first that changes what the graph computes."""
     model = before.clone()
     for rule in rules:
         earlier = model.clone()
         fuse_graph(model, [rule])
-        found = compare_graphs(earlier, model, cases)
+        found = compare_graphs(earlier, model, cases, tolerance=tolerance)
         if found is not None and not found.passed:
             return VerificationFailed(
                 f"rule '{rule.name}' changes what the model computes: {found.describe()}",

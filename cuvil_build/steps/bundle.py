@@ -32,6 +32,8 @@ STEP = StepKind(
         "module": From("link", "module"),
         "report": From("verify", "report"),
         "golden": From("verify", "golden"),
+        "quantized": From("quantize", "plain", optional=True),
+        "quant": From("quantize", "report", optional=True),
         "memory": From(("check_budget", "plan_memory"), "plan"),
     },
     outputs={"module": "./"},

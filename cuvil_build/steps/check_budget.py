@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cuvil_build.config.project import parse_bytes
+from cuvil_build.config.section import parse_bytes
 from cuvil_build.steps.step import From, StepContext, StepKind
 
 

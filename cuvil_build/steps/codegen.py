@@ -22,7 +22,7 @@ STEP = StepKind(
     scope="variant",
     phase=1,
     inputs={
-        "graph": From(("fuse", "import_model"), "graph"),
+        "graph": From(("fuse", "quantize", "import_model"), "graph"),
         "plan": From("plan_memory", "plan"),
         "picked": From("pick_schedules", "schedules", optional=True),
     },

@@ -48,8 +48,9 @@ STEP = StepKind(
     scope="precision",
     phase=1,
     inputs={
-        "graph": From("import_model", "graph"),
-        "cases": From("reference", "cases"),
+        "graph": From(("quantize", "import_model"), "graph"),
+        "cases": From(("quantized_reference", "reference"), "cases"),
+        "reference": From(("quantized_reference", "reference"), "report"),
         "overrides": From("pick_overrides", "overrides", optional=True),
     },
     outputs={"graph": "graph.onnx", "decisions": "decisions.jsonl"},

@@ -34,7 +34,7 @@ STEP = StepKind(
     worker="cuvil_build.steps.workers.pick_schedules:run",
     scope="variant",
     phase=1,
-    inputs={"graph": From(("fuse", "import_model"), "graph")},
+    inputs={"graph": From(("fuse", "quantize", "import_model"), "graph")},
     # What is refused is told apart from what is used: only the latter makes other kernels.
     outputs={"schedules": "schedules.json", "warnings": "warnings.json"},
     params=_params,

@@ -15,7 +15,7 @@ STEP = StepKind(
     scope="precision",
     phase=1,
     inputs={
-        "graph": From(("fuse", "import_model"), "graph"),
+        "graph": From(("fuse", "quantize", "import_model"), "graph"),
         "imported": From("import_model", "graph"),
     },
     outputs={"plan": "memory.json"},

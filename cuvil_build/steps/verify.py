@@ -26,9 +26,10 @@ STEP = StepKind(
     scope="variant",
     phase=2,
     inputs={
-        "cases": From("reference", "cases"),
-        "reference": From("reference", "report"),
-        "graph": From(("fuse", "import_model"), "graph"),
+        "cases": From(("quantized_reference", "reference"), "cases"),
+        "reference": From(("quantized_reference", "reference"), "report"),
+        "loss": From("quantize", "loss", optional=True),
+        "graph": From(("fuse", "quantize", "import_model"), "graph"),
         "sources": From("codegen", "sources"),
         "weights": From("codegen", "weights"),
         "module": From("link", "module"),

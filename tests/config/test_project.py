@@ -7,7 +7,8 @@ import yaml
 from pydantic import ValidationError
 
 from cuvil_build import paths
-from cuvil_build.config.project import Dim, Project, json_schema, parse_bytes
+from cuvil_build.config.project import Dim, Project, json_schema
+from cuvil_build.config.section import parse_bytes
 
 
 def _with_dim(dim: Any) -> dict[str, Any]:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import yaml
 
 from cuvil_build.api import Project
-from cuvil_build.config import load, mistakes, project
-from cuvil_build.config.project import NOT_YET, Precision, Section
-from cuvil_build.errors import CuvilError, NotYet
+from cuvil_build.config import load, mistakes, precision, project
+from cuvil_build.config.section import NOT_YET, Section
 
 Key = tuple[str, str]
 """Name of the section's class, and the key."""
@@ -31,8 +29,16 @@ models:
 targets: {x64: {use: x86_64}}
 builds: [{model: [one, two]}]
 fusion: {rules: [default], overrides: overrides.yaml}
+precision:
+  fp32: {}
+  int8:
+    weights: int8
+    activations: {type: uint8, calibrate: {data: calib.npz}}
+    keep: {float32: ["op:Softmax"]}
+    assign: [{nodes: ["name:a"], weights: float16, activations: float16}]
+    accept: {metric: cosine, at_least: 0.9}
 """
-VALIDATION = {str(Path(module.__file__ or "")) for module in (project, load, mistakes)}
+VALIDATION = {str(Path(module.__file__ or "")) for module in (precision, project, load, mistakes)}
 """Here keys are checked, which is no use of them."""
 
 READ_WHEN_A_VERB_ASKS = {("Project", "version"), ("Project", "profiles")}
@@ -45,7 +51,7 @@ def built_keys(section: type[Section] = project.Project) -> Iterator[Key]:
         extra = field.json_schema_extra
         if isinstance(extra, dict) and extra.get(NOT_YET):
             continue
-        inner = [kind for kind in sections_in(field.annotation) if kind is not Precision]
+        inner = list(sections_in(field.annotation))
         below = [key for kind in inner if not is_refused(kind) for key in built_keys(kind)]
         yield from below
         if below or not inner:
@@ -74,7 +80,7 @@ def sections_in(kind: Any) -> Iterator[type[Section]]:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "cuvil.yaml").write_text(CONFIG)
     (tmp_path / "mlp.onnx").write_bytes((FIXTURES / "mlp.onnx").read_bytes())
-    for name in ("labels.npz", "overrides.yaml"):
+    for name in ("calib.npz", "labels.npz", "overrides.yaml"):
         (tmp_path / name).write_text("")
     return tmp_path
 
@@ -105,15 +111,3 @@ def test_the_list_of_keys_is_that_of_the_schema() -> None:
         ("PypiSource", "sha256"),
     } <= keys
     assert not {("Cache", "remote"), ("Sharding", "by"), ("HubSource", "file"), ("Release", "version")} & keys
-
-
-@pytest.mark.parametrize(
-    "policy", [{"weights": "float16"}, {"activations": "uint8"}, {"keep": {"int8": ["x"]}}]
-)
-def test_a_precision_that_is_not_plain_is_refused(folder: Path, policy: dict[str, Any]) -> None:
-    """Which is why the keys of a precision need no reader."""
-    data = yaml.safe_load(CONFIG) | {"precision": {"p": policy}}
-    (folder / "cuvil.yaml").write_text(yaml.safe_dump(data))
-    with pytest.raises(CuvilError) as caught:
-        Project.load(folder, environ={})
-    assert isinstance(caught.value, NotYet) or all(isinstance(e, NotYet) for e in caught.value.errors)  # type: ignore[attr-defined]

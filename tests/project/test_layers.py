@@ -94,8 +94,15 @@ NESTED = {
 # Files that are a process of their own: ninja's client, and those in which a module runs apart.
 PROCESSES = {"execute/client.py", "toolchain/run_native.py", "toolchain/run_wasmtime.py"}
 
-# `except Exception` is for the one who tells the user, and for processes that hand an error to another.
-CATCH_ALL = {"cli/main.py", "execute/perform.py", "execute/server.py", "measure/turns.py"}
+# `except Exception` is for the one who tells the user, for processes that hand an error to another, and
+# for code of the user's.
+CATCH_ALL = {
+    "cli/main.py",
+    "execute/perform.py",
+    "execute/server.py",
+    "measure/turns.py",
+    "quantize/calibration_data.py",
+}
 
 BANNED_NAMES = {"base", "common", "helpers", "manager", "misc", "utils"}
 

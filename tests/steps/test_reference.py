@@ -11,7 +11,7 @@ import pytest
 
 from cuvil_build.bundle.golden import read_golden
 from cuvil_build.samples import InvalidSamples
-from cuvil_build.steps.workers.reference import _narrowest
+from cuvil_build.steps.workers.tolerances import narrowest
 from tests.steps.built import Built, tree
 
 
@@ -49,5 +49,5 @@ def graph(dtype: str) -> ir.Model:
 
 
 def test_graphs_that_compute_in_16_bits_are_held_to_some_roundings() -> None:
-    assert _narrowest(graph("float")) == 2.0**-10
-    assert _narrowest(graph("bfloat16")) == 2.0**-7
+    assert narrowest(graph("float")) == 2.0**-10
+    assert narrowest(graph("bfloat16")) == 2.0**-7

@@ -59,7 +59,7 @@ def _build_with_progress(
     with console.Progress(verbose=verbose) as progress:
         teller = Teller(progress)
         result = project.build(chosen, until=until, options=wanted, listen=teller)
-    for line in tuning_warnings(project, result):
+    for line in step_warnings(project, result):
         console.print_note(f"warning: {line}")
     for failure in result.failures:
         console.print_note(failure.error)
@@ -68,11 +68,11 @@ def _build_with_progress(
     return result
 
 
-def tuning_warnings(project: Project, result: BuildResult) -> list[str]:
-    """Entries of tuning records that no kernel of this build can have."""
+def step_warnings(project: Project, result: BuildResult) -> list[str]:
+    """What steps found that nobody should overlook, such as entries of tuning records that fit no kernel."""
     found: dict[str, None] = {}
     for node in result.plan.dag:
-        if node.kind == "pick_schedules":
+        if "warnings" in node.outputs:
             path = project.root / node.outputs["warnings"]
             found |= dict.fromkeys(json.loads(path.read_bytes()) if path.exists() else ())
     return list(found)

@@ -15,7 +15,7 @@ from cuvil_build.api import BuildResult, Project
 from cuvil_build.cli import console, options, selection
 from cuvil_build.cli.sizes import show_bytes
 from cuvil_build.config.matrix import Variant
-from cuvil_build.config.project import parse_bytes
+from cuvil_build.config.section import parse_bytes
 from cuvil_build.errors import StepCrashed, UsageMistake
 from cuvil_build.memory.explain import Sized, explain
 from cuvil_build.memory.picture import html, svg

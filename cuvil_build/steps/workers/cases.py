@@ -18,13 +18,17 @@ def sample_cases(job: Job, model: ir.Model) -> list[Case]:
         name: DimRange(d.spec.minimum, d.spec.maximum, d.spec.typical, d.spec.multiple_of)
         for name, d in read_dims(model).items()
     }
-    inputs = [_spec(value) for value in model.graph.inputs]
+    inputs = input_specs(model)
     files = list(job.many("samples").values())
     if files:
         return load_samples(files, inputs, dims)
     job.log("no sample files: seeded random inputs")
     guards = input_guards(model) if dims else ()
     return random_samples(inputs, dims, str(job.params["model"]), ranges=index_ranges(model), guards=guards)
+
+
+def input_specs(model: ir.Model) -> list[InputSpec]:
+    return [_spec(value) for value in model.graph.inputs]
 
 
 def input_guards(model: ir.Model) -> tuple[Guard, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 from cuvil_build.bundle.golden import read_golden
@@ -19,6 +20,7 @@ from cuvil_build.fusion.source_lines import source_lines
 from cuvil_build.fusion.trust import read_calibration
 from cuvil_build.passes.assign_layouts import assign_layouts
 from cuvil_build.steps.step import Job
+from cuvil_build.steps.workers.tolerances import graph_tolerance
 
 
 def run(job: Job) -> None:
@@ -34,9 +36,10 @@ def run(job: Job) -> None:
     if job.params["every_pass"]:
         golden = read_golden(job.inputs["cases"])
         cases = [dict(case.inputs) for case in golden]
-        found = compare_graphs(before, model, cases, [dict(case.outputs) for case in golden])
+        limit = graph_tolerance(json.loads(job.inputs["reference"].read_text()))
+        found = compare_graphs(before, model, cases, [dict(case.outputs) for case in golden], limit)
         if found is not None and not found.passed:
-            raise wrong_rule(before, rules, cases)
+            raise wrong_rule(before, rules, cases, limit)
         job.log("no sample runs" if found is None else f"compared with the graph before: {found.describe()}")
     names = {name for node in before.graph.all_nodes() for name in source_nodes(node)}
     for line in unused_warnings(overrides, result.used_overrides, names):

@@ -9,19 +9,15 @@ import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.bundle.golden import GoldenCase, write_golden
-from cuvil_build.comparison import Tolerance, compare, last_place
+from cuvil_build.comparison import compare
 from cuvil_build.cuir.traverse import all_nodes
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.reference import Reference, Yardstick, trusted_runs
 from cuvil_build.samples import InvalidSamples
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.cases import sample_cases
+from cuvil_build.steps.workers.tolerances import LARGEST, TOLERANCE, tolerance_of_dtypes
 
-TOLERANCE = Tolerance()
-LARGEST = 0.25
-"""However far two runs of the reference are apart, more than this is no answer."""
-ROUNDINGS = 4
-"""Units of the last place of narrow floats that a whole module may be apart: their roundings add up."""
 NUDGES = 8
 DYNAMIC = frozenset("DynamicQuantizeLinear DynamicQuantizeLSTM DynamicQuantizeMatMul QAttention".split())
 """Operators whose integers come from the range of what they read."""
@@ -62,21 +58,13 @@ def model_tolerance(model: ir.Model, found: Sequence[tuple[GoldenCase, Yardstick
     and runs on inputs that are one unit in the last place away. Where values are narrow floats, the
     reference rounds after every node, kernels round where they store.
     """
-    tolerance = max(TOLERANCE.relative_to_max, min(_narrowest(model) * ROUNDINGS, LARGEST))
+    tolerance = tolerance_of_dtypes(model)
     if not any(node.op_type in DYNAMIC for node in all_nodes(model)):
         return tolerance
     apart = max(y.optimised_difference for _, y in found)
     reference = Reference(model)
     moved = max(_sensitivity(reference, golden) for golden, _ in found)
     return min(max(tolerance, 2 * apart, 2 * moved), LARGEST)
-
-
-def _narrowest(model: ir.Model) -> float:
-    """The largest last place of the 16-bit floats that the graph computes; 0 where it has none."""
-    dtypes = {v.dtype for node in all_nodes(model) for v in node.outputs if v.dtype is not None}
-    return max(
-        (last_place(d.numpy()) for d in dtypes & {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}), default=0.0
-    )
 
 
 def _sensitivity(reference: Reference, golden: GoldenCase) -> float:

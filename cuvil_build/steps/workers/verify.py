@@ -18,6 +18,7 @@ from cuvil_build.samples import InvalidSamples, read_npz
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.check_kernels import check_kernels
 from cuvil_build.steps.workers.module_folder import lay_out_module
+from cuvil_build.steps.workers.tolerances import kernel_tolerance, model_tolerance
 from cuvil_build.target.descriptor import Target
 from cuvil_build.toolchain.runner import run_module, runners_of, why_not_executed
 
@@ -35,7 +36,7 @@ def run(job: Job) -> None:
     reference = json.loads(job.inputs["reference"].read_text())
     cases = read_golden(job.inputs["cases"])
     feeds = [case.inputs for case in cases]
-    tolerance, model_tolerance = (Tolerance(reference[k]) for k in ("tolerance", "model_tolerance"))
+    tolerance, whole = kernel_tolerance(reference), model_tolerance(reference)
     with tempfile.TemporaryDirectory(prefix="cuvil-verify-") as name:
         folder = Path(name)
         lay_out_module(
@@ -51,7 +52,7 @@ def run(job: Job) -> None:
         "reason": "" if executed else "; ".join(str(r) for r in results.values()),
         "runners": sorted(executed),
         "cases": len(cases),
-        "tolerance": model_tolerance.relative_to_max,
+        "tolerance": whole.relative_to_max,
         "reference": reference["engines"],
         "notes": reference["notes"],
     }
@@ -59,8 +60,13 @@ def run(job: Job) -> None:
         report["kernels"] = check_kernels(job, target, tolerance, feeds[0])
         for member in members:
             report[f"kernels, {member}"] = check_kernels(job, target, tolerance, feeds[0], member)
-        report["error"] = _compare(executed, cases, model_tolerance, facts)
+        report["error"] = _compare(executed, cases, whole, facts)
         report |= _accuracy(job, next(iter(executed.values())))
+    if whole.least_sqnr:
+        report["least_sqnr"] = whole.least_sqnr
+    if "loss" in job.inputs:
+        # of the quantised graph against the float32 one; the module is held to the quantised graph
+        report["loss"] = json.loads(job.inputs["loss"].read_text())["outputs"]
     job.log(json.dumps(report, indent=1))
     job.outputs["report"].write_text(json.dumps(round_figures(report), indent=1, sort_keys=True) + "\n")
     write_golden(job.outputs["golden"], _small(cases))

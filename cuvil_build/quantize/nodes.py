@@ -1,0 +1,281 @@
+"""Which node loses what: each one alone, and all up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from cuvil_build.ops.infer import infer_model
+from cuvil_build.quantize.convert import Converted
+from cuvil_build.quantize.edit import Edit
+from cuvil_build.quantize.insert import Quantised
+from cuvil_build.quantize.loss import Loss, loss_of
+from cuvil_build.quantize.numbers import narrow_float
+from cuvil_build.quantize.products import is_constant
+from cuvil_build.quantize.scheme import NARROW_FLOATS, NodePolicy, names_of
+from cuvil_build.quantize.weights import FLOAT_TYPES, Stored
+from cuvil_build.reference import Reference, ReferenceFailed
+from cuvil_build.samples import Case
+
+AT_ONCE = 64
+PEAK = 16.0
+"""A range this many times the root mean square is wide for 256 codes."""
+CHANNEL = 10.0
+"""A channel of weights this many times the usual one is an outlier."""
+FEW = 16
+SATURATED = 1e-3
+GOOD_DB = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoss:
+    """One node of the float32 graph that the policy changed."""
+
+    node: str
+    """Its name, with which a policy can name it."""
+    names: tuple[str, ...]
+    """Of the source model."""
+    op: str
+    value: str
+    """Its first result."""
+    alone: Loss
+    """Where only this node is quantised."""
+    total: Loss
+    """Where all nodes are."""
+    operand: dict[str, Any]
+    """Range of what it reads, how far that is from usual, and the share that saturates."""
+    weights: str
+    cause: str
+    fix: str
+    """Policy lines that keep this node from losing."""
+
+
+def node_losses(
+    model: ir.Model, converted: Converted, cases: Sequence[Case], names: Mapping[str, NodePolicy]
+) -> list[NodeLoss]:
+    """`model` is the float32 graph, `names` the policies by node name. Worst first, alone."""
+    ranges = {q.value: q for q in converted.activations}
+    weights = {(s.node, s.weights): s for s in converted.weights if not s.why}
+    narrow = set(converted.narrow)
+    twin = model.clone()
+    twins = _add_twins(twin, names, ranges, weights, narrow)
+    if not twins:
+        return []
+    alone = _gather(twin, {value: copy for value, (copy, _) in twins.items()}, cases)
+    total = _compared(model, converted.model, list(twins), cases)
+    seen = _operands(model, ranges, cases)
+    nodes = {str(n.name): n for n in model.graph}
+    rows = []
+    for value, (_, name) in twins.items():
+        if value not in alone or value not in total:
+            continue
+        node = nodes[name]
+        operand = _operand_facts(node, ranges, seen, converted)
+        stored = [s for (owner, _), s in weights.items() if owner == name]
+        cause = _cause(node, operand, stored, converted.calibrated.samples, names[name])
+        rows.append(
+            NodeLoss(
+                name,
+                tuple(names_of(node)),
+                node.op_type,
+                value,
+                alone[value],
+                total[value],
+                operand,
+                stored[0].type if stored else "",
+                cause,
+                f'keep: {{float32: ["name:{(names_of(node) or [name])[0]}"]}}',
+            )
+        )
+    return sorted(rows, key=lambda row: (row.alone.sqnr, row.value))
+
+
+def _add_twins(
+    twin: ir.Model,
+    policies: Mapping[str, NodePolicy],
+    ranges: Mapping[str, Quantised],
+    weights: Mapping[tuple[str, str], Stored],
+    narrow: set[str],
+) -> dict[str, tuple[str, str]]:
+    """Beside each node one that reads quantised operands: first result -> (twin's result, node)."""
+    edit = Edit.of(twin)
+    infer_model(twin)
+    found: dict[str, tuple[str, str]] = {}
+    for node in list(twin.graph):
+        policy = policies.get(str(node.name))
+        if policy is None or not node.outputs or node.outputs[0].dtype != ir.DataType.FLOAT:
+            continue
+        operands = [_operand(edit, node, v, policy, ranges, weights) for v in node.inputs]
+        is_narrow = str(node.outputs[0].name) in narrow
+        if all(new is old for new, old in zip(operands, node.inputs)) and not is_narrow:
+            continue
+        name = str(node.outputs[0].name)
+        copy = ir.Node(
+            node.domain,
+            node.op_type,
+            operands,
+            list(node.attributes.values()),
+            num_outputs=len(node.outputs),
+            name=edit.namer.node(f"{node.name}.quantised"),
+        )
+        for value in copy.outputs:
+            value.name = edit.namer.value(f"{name}.quantised")
+        twin.graph.insert_before(node, [copy])
+        result = copy.outputs[0]
+        if is_narrow and policy.activations in NARROW_FLOATS:
+            result = _through(edit, node, result, FLOAT_TYPES[policy.activations])
+        found[name] = (str(result.name), str(node.name))
+    return found
+
+
+def _operand(
+    edit: Edit,
+    node: ir.Node,
+    value: ir.Value | None,
+    policy: NodePolicy,
+    ranges: Mapping[str, Quantised],
+    weights: Mapping[tuple[str, str], Stored],
+) -> ir.Value | None:
+    if value is None:
+        return None
+    stored = weights.get((str(node.name), str(value.name)))
+    if stored is not None and value.const_value is not None:
+        return edit.constant(f"{value.name}.as_stored", _as_stored(stored, value.const_value.numpy()))
+    if is_constant(value):
+        return value
+    quantised = ranges.get(str(value.name))
+    if quantised is not None and policy.is_static:
+        parameters = [
+            edit.constant("scale", np.array(quantised.scale, np.float32)),
+            edit.constant("zero_point", np.array(quantised.zero_point, quantised.type)),
+        ]
+        codes = edit.one("QuantizeLinear", [value, *parameters], f"{value.name}.codes", node)
+        return edit.one("DequantizeLinear", [codes, *parameters], f"{value.name}.read", node)
+    is_integer = any(owner == str(node.name) for owner, _ in weights) and not policy.weights.is_float
+    if policy.dynamic and is_integer and value.dtype == ir.DataType.FLOAT and node.inputs[0] is value:
+        codes, *parameters = edit.node("DynamicQuantizeLinear", [value], f"{value.name}.codes", node, count=3)
+        return edit.one("DequantizeLinear", [codes, *parameters], f"{value.name}.read", node)
+    return value
+
+
+def _through(edit: Edit, node: ir.Node, value: ir.Value, kind: ir.DataType) -> ir.Value:
+    low = edit.one("Cast", [value], f"{value.name}.narrow", node, attributes={"to": kind.value})
+    return edit.one("Cast", [low], f"{value.name}.read", node, attributes={"to": ir.DataType.FLOAT.value})
+
+
+def _as_stored(stored: Stored, array: np.ndarray) -> np.ndarray:
+    """The weights as they are read back."""
+    if stored.type in NARROW_FLOATS:
+        return narrow_float(array, stored.type).astype(np.float32)
+    assert stored.wide is not None
+    return np.asarray(stored.wide(), np.float32).reshape(array.shape)
+
+
+def _gather(twin: ir.Model, pairs: Mapping[str, str], cases: Sequence[Case]) -> dict[str, Loss]:
+    """Losses of copies against the values that they stand for."""
+    found: dict[str, Loss] = {}
+    names = sorted(pairs)
+    for start in range(0, len(names), AT_ONCE):
+        chunk = names[start : start + AT_ONCE]
+        asked = [*chunk, *(pairs[name] for name in chunk)]
+        try:
+            reference = Reference(twin, values=asked)
+            runs = [reference.run(case, asked).outputs for case in cases]
+        except ReferenceFailed:
+            continue
+        for name in chunk:
+            found[name] = _together([(run[pairs[name]], run[name]) for run in runs])
+    return found
+
+
+def _compared(
+    before: ir.Model, after: ir.Model, names: Sequence[str], cases: Sequence[Case]
+) -> dict[str, Loss]:
+    """Of the values that both graphs have."""
+    there = {str(v.name) for node in after.graph for v in node.outputs}
+    asked = [name for name in names if name in there]
+    found: dict[str, Loss] = {}
+    for start in range(0, len(asked), AT_ONCE):
+        chunk = asked[start : start + AT_ONCE]
+        old, new = Reference(before, values=chunk), Reference(after, values=chunk)
+        runs = [(new.run(case, chunk).outputs, old.run(case, chunk).outputs) for case in cases]
+        for name in chunk:
+            found[name] = _together([(mine[name], theirs[name]) for mine, theirs in runs])
+    return found
+
+
+def _together(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Loss:
+    return loss_of(*(np.concatenate([np.asarray(p[i]).reshape(-1) for p in pairs]) for i in (0, 1)))
+
+
+def _operands(
+    model: ir.Model, ranges: Mapping[str, Quantised], cases: Sequence[Case]
+) -> dict[str, dict[str, float]]:
+    """Of each value that is stored in bytes: how much of it is outside of its range, on these samples."""
+    found: dict[str, dict[str, float]] = {}
+    names = sorted(ranges)
+    for start in range(0, len(names), AT_ONCE):
+        chunk = names[start : start + AT_ONCE]
+        reference = Reference(model, values=chunk)
+        runs = [reference.run(case, chunk).outputs for case in cases]
+        for name in chunk:
+            flat = np.concatenate([np.asarray(run[name], np.float64).reshape(-1) for run in runs])
+            one = ranges[name]
+            slack = one.scale / 2
+            outside = (flat < min(one.low, 0) - slack) | (flat > max(one.high, 0) + slack)
+            found[name] = {
+                "saturated": float(outside.mean()) if flat.size else 0.0,
+                "rms": float(np.sqrt(np.square(flat).mean())) if flat.size else 0.0,
+                "largest": float(np.abs(flat).max()) if flat.size else 0.0,
+            }
+    return found
+
+
+def _operand_facts(
+    node: ir.Node,
+    ranges: Mapping[str, Quantised],
+    seen: Mapping[str, Mapping[str, float]],
+    converted: Converted,
+) -> dict[str, Any]:
+    for value in node.inputs:
+        name = "" if value is None else str(value.name)
+        if name in ranges:
+            one, facts = ranges[name], seen[name]
+            reach = max(-one.low, one.high)
+            return {
+                "value": name,
+                "low": one.low,
+                "high": one.high,
+                "rms": facts["rms"],
+                "outlier": reach / facts["rms"] if facts["rms"] else 0.0,
+                "saturated": facts["saturated"],
+            }
+    return {}
+
+
+def _cause(
+    node: ir.Node, operand: Mapping[str, Any], stored: Sequence[Stored], samples: int, policy: NodePolicy
+) -> str:
+    """Why it loses, in words; the first that applies."""
+    if operand and operand["saturated"] > SATURATED:
+        few = f", and only {samples} samples were read" if samples < FEW else ""
+        return f"{100 * operand['saturated']:.2g} % of what it reads is outside of the calibrated range{few}"
+    if operand and operand["outlier"] > PEAK:
+        return f"wide range: the largest number that it reads is {operand['outlier']:.0f} times the usual one"
+    for one in stored:
+        if one.outlier > CHANNEL and (one.per_tensor or one.type in ("int4", "uint4")):
+            return (
+                f"an outlier channel: its largest weight is {one.outlier:.0f} times that of the usual channel"
+            )
+    readers = [user.op_type for value in node.outputs for user, _ in value.uses()]
+    if "BatchNormalization" in readers:
+        return "a normalization behind it is not folded into its weights"
+    if any(one.type in ("int4", "uint4") for one in stored):
+        return "4 bits: smaller blocks, zero points or another method lose less"
+    if policy.activations in NARROW_FLOATS or any(one.type in NARROW_FLOATS for one in stored):
+        return f"rounding to {policy.activations if policy.activations in NARROW_FLOATS else stored[0].type}"
+    return "rounding to 8 bits"

@@ -1,0 +1,257 @@
+"""Stores weights in fewer bits: integers with scales, or 16-bit floats, widened where they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from cuvil_build.quantize.edit import Edit
+from cuvil_build.quantize.numbers import Codes, by_block, by_channel, narrow_float
+from cuvil_build.quantize.products import SMALLEST, Product, constant, is_constant, is_weight
+from cuvil_build.quantize.scheme import NodePolicy, Weights
+
+LEAST_COUNT = 64
+"""Smaller tensors of floats stay as they are."""
+ONE_BY_ONE = 1
+FLOAT_TYPES = {"float16": ir.DataType.FLOAT16, "bfloat16": ir.DataType.BFLOAT16}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of one tensor of weights."""
+
+    node: str
+    weights: str
+    type: str
+    """`int8`, or `float32` where it stayed."""
+    nbytes: int
+    was: int
+    why: str = ""
+    """Why it stayed."""
+    wide: Callable[[], np.ndarray] | None = None
+    """Gives the weights as they are read back; of floats nobody asks."""
+    outlier: float = 1.0
+    """The largest weight of the largest channel, by that of the usual channel."""
+    per_tensor: bool = False
+
+
+def store_weights(
+    edit: Edit, policies: Mapping[ir.Node, NodePolicy], products: Mapping[ir.Node, Product]
+) -> list[Stored]:
+    """Of all nodes of the main graph but those that compute with integers themselves."""
+    rows: list[Stored] = []
+    for node in list(edit.model.graph):
+        policy = policies.get(node)
+        if policy is None or (policy.dynamic and product_is_integer(node, policy, products)):
+            continue
+        product = products.get(node)
+        if policy.weights.type in FLOAT_TYPES:
+            rows += _narrow(edit, node, policy.weights.type)
+        elif product is not None and not policy.weights.is_float:
+            rows.append(_integers(edit, product, policy.weights))
+        elif product is not None:
+            rows.append(_kept(product, "the policy keeps it"))
+    return rows
+
+
+def narrow_constant(edit: Edit, value: ir.Value, dtype: str) -> ir.Value:
+    """The 16-bit twin of a constant; one for all that want it."""
+    made = edit.shared(
+        ("narrow", value.name, dtype),
+        lambda: edit.constant(f"{value.name}.{dtype}", narrow_float(constant(value), dtype)),
+    )
+    assert isinstance(made, ir.Value)
+    return made
+
+
+def product_is_integer(node: ir.Node, policy: NodePolicy, products: Mapping[ir.Node, Product]) -> bool:
+    """Whether the node becomes a product of integers."""
+    return node in products and not policy.weights.is_float
+
+
+def _narrow(edit: Edit, node: ir.Node, dtype: str) -> list[Stored]:
+    rows = []
+    for position, value in enumerate(node.inputs):
+        if value is None or not is_weight(value) or constant(value).size < LEAST_COUNT:
+            continue
+        array, narrow = constant(value), narrow_constant(edit, value, dtype)
+        if node.op_type == "Gather" and position == 0:
+            _gather_narrow(edit, node, narrow)
+        else:
+            wide = edit.one(
+                "Cast", [narrow], f"{value.name}.wide", node, attributes={"to": ir.DataType.FLOAT.value}
+            )
+            node.replace_input_with(position, wide)
+        edit.drop_unused([value])
+        rows.append(Stored(str(node.name), str(value.name), dtype, array.size * 2, array.nbytes))
+    return rows
+
+
+def _gather_narrow(edit: Edit, node: ir.Node, table: ir.Value) -> None:
+    """Rows are widened, not the table."""
+    node.replace_input_with(0, table)
+    rows = node.outputs[0]
+    wide = edit.one(
+        "Cast", [rows], f"{rows.name}.wide", node, after=True, attributes={"to": ir.DataType.FLOAT.value}
+    )
+    _take_over(rows, wide, wide.producer())
+
+
+def _take_over(old: ir.Value, new: ir.Value, maker: ir.Node | None) -> None:
+    """Everything but `maker` reads the new value, which gets the old one's name."""
+    new.name, old.name = old.name, new.name
+    new.type, new.shape = ir.TensorType(ir.DataType.FLOAT), old.shape
+    old.type = None
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    assert maker is not None
+    maker.replace_input_with(0, old)
+
+
+def _integers(edit: Edit, product: Product, weights: Weights) -> Stored:
+    if weights.block:
+        return _blocks(edit, product, weights)
+    array, node = product.array, product.node
+    axis = product.channels if weights.per == "channel" else None
+    value = node.inputs[product.weight]
+    assert value is not None
+    base = str(value.name)
+
+    def make() -> tuple[ir.Value, ir.Value, ir.Value, Codes]:
+        codes = by_channel(array, axis, weights.method)
+        zero = np.zeros(codes.scale.shape, np.int8)
+        return (
+            edit.constant(f"{base}.int8", codes.codes),
+            edit.constant(f"{base}.scale", codes.scale),
+            edit.constant(f"{base}.zero_point", zero),
+            codes,
+        )
+
+    stored, scale, zero, codes = edit.shared(("int8", base, axis, weights.method), make)
+    attributes = {} if axis is None else {"axis": axis}
+    wide = edit.one("DequantizeLinear", [stored, scale, zero], f"{base}.wide", node, attributes=attributes)
+    node.replace_input_with(product.weight, wide)
+    edit.drop_unused([value])
+    nbytes = array.size + codes.scale.size * 5
+    return Stored(
+        str(node.name),
+        base,
+        "int8",
+        nbytes,
+        array.nbytes,
+        wide=lambda: codes.per_channel(axis or 0),
+        outlier=outlier_of(array, product.channels),
+        per_tensor=axis is None,
+    )
+
+
+def _blocks(edit: Edit, product: Product, weights: Weights) -> Stored:
+    node, array = product.node, product.array
+    value = node.inputs[product.weight]
+    assert value is not None
+    is_window = node.op_type == "Conv" and array[0, 0].size > ONE_BY_ONE
+    if node.op_type == "ConvTranspose":
+        return _kept(product, "blocks of transposed convolutions are not built")
+    flat = array.reshape(len(array), -1) if is_window else array
+    if flat.shape[product.sums] < SMALLEST:
+        return _kept(product, f"its sums have {flat.shape[product.sums]} terms, which is less than a block")
+    base = str(value.name)
+
+    def make() -> tuple[list[ir.Value], Codes]:
+        codes = by_block(
+            flat,
+            product.sums,
+            weights.block,
+            weights.type,
+            zero_points=weights.zero_points,
+            scale_dtype=weights.scale,
+            method=weights.method,
+        )
+        named = [
+            edit.small(f"{base}.{weights.type}", codes.codes, weights.type)
+            if weights.type != "int8"
+            else edit.constant(f"{base}.int8", codes.codes),
+            edit.constant(f"{base}.scale", codes.scale),
+        ]
+        if codes.zero_point is not None:
+            named.append(edit.small(f"{base}.zero_point", codes.zero_point, weights.type))
+        return named, codes
+
+    named, codes = edit.shared(("block", base, weights, product.sums), make)
+    wide = edit.one(
+        "DequantizeLinear",
+        named,
+        f"{base}.wide",
+        node,
+        attributes={"axis": product.sums, "block_size": weights.block},
+    )
+    if weights.scale != "float32":
+        wide = edit.one("Cast", [wide], f"{base}.float32", node, attributes={"to": ir.DataType.FLOAT.value})
+    if is_window:
+        shape = edit.shared(
+            ("shape", array.shape), lambda: edit.constant(f"{base}.shape", np.array(array.shape, np.int64))
+        )
+        wide = edit.one("Reshape", [wide, shape], f"{base}.taps", node)
+    node.replace_input_with(product.weight, wide)
+    edit.drop_unused([value])
+    bits = 8 if weights.type == "int8" else 4
+    nbytes = -(-flat.size * bits // 8) + codes.scale.nbytes
+    nbytes += 0 if codes.zero_point is None else -(-codes.zero_point.size * bits // 8)
+    return Stored(
+        str(node.name),
+        base,
+        weights.type,
+        nbytes,
+        array.nbytes,
+        wide=lambda: codes.blocked(product.sums, weights.block),
+        outlier=outlier_of(array, product.channels),
+    )
+
+
+def outlier_of(array: np.ndarray, channels: int | None) -> float:
+    """The largest weight of the largest channel, by that of the usual channel."""
+    if channels is None:
+        return 1.0
+    axes = tuple(i for i in range(array.ndim) if i != channels % array.ndim)
+    largest = np.abs(array).max(axis=axes)
+    usual = float(np.median(largest)) if largest.size else 0.0
+    return float(largest.max()) / usual if usual else 1.0
+
+
+def _kept(product: Product, why: str) -> Stored:
+    value = product.node.inputs[product.weight]
+    assert value is not None
+    nbytes = product.array.nbytes
+    return Stored(str(product.node.name), str(value.name), "float32", nbytes, nbytes, why)
+
+
+def quantise_bias(edit: Edit, product: Product, scale: np.float32) -> None:
+    """Of an integer product: 32-bit integers, in units of the product of both scales."""
+    position = product.bias
+    wide = product.node.inputs[product.weight]
+    maker = None if wide is None else wide.producer()
+    if position is None or maker is None or maker.op_type != "DequantizeLinear":
+        return
+    if product.node.op_type == "Gemm" and any(
+        product.node.attributes.get_float(name, 1.0) != 1.0 for name in ("alpha", "beta")
+    ):
+        return
+    value = product.node.inputs[position]
+    assert value is not None and is_constant(value)
+    bias = constant(value)
+    unit = np.asarray(constant(maker.inputs[1]) * scale, np.float32)
+    codes = np.rint(bias.astype(np.float64) / unit)
+    if bias.ndim != 1 or unit.size not in (1, bias.size) or np.abs(codes).max(initial=0) >= 2**31 - 1:
+        return
+    base = str(value.name)
+    operands = [
+        edit.constant(f"{base}.int32", codes.astype(np.int32)),
+        edit.constant(f"{base}.scale", unit),
+    ]
+    attributes = {"axis": 0} if unit.size > 1 or unit.ndim else {}
+    product.node.replace_input_with(
+        position, edit.one("DequantizeLinear", operands, f"{base}.wide", product.node, attributes=attributes)
+    )
+    edit.drop_unused([value])

@@ -1,0 +1,99 @@
+"""A precision policy as the parameters of steps have it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from cuvil_build.config.precision import FUNCTION, ActivationType, Calibration, Precision, WeightType
+from cuvil_build.errors import MissingFile
+from cuvil_build.steps.step import StepContext
+
+
+def precision_of(context: StepContext) -> Precision:
+    return context.project.precision[context.variant.precision]
+
+
+def is_quantised(context: StepContext) -> bool:
+    return not precision_of(context).is_plain
+
+
+def policy_params(context: StepContext) -> dict[str, Any]:
+    policy = precision_of(context)
+    kept = [
+        {"nodes": list(patterns), "weights": _weights(WeightType(type=dtype)), "activations": dtype}
+        for dtype, patterns in sorted(policy.keep.items())
+    ]
+    assigned = [
+        {
+            "nodes": list(entry.nodes),
+            "weights": None if entry.weights is None else _weights(entry.weights),
+            "activations": entry.activations,
+        }
+        for entry in policy.assign
+    ]
+    return {
+        "weights": _weights(policy.weights),
+        "activations": policy.activations.type,
+        "dynamic": policy.activations.dynamic,
+        "deviations": [*kept, *assigned],
+    }
+
+
+def calibration_params(activations: ActivationType) -> dict[str, Any] | None:
+    """None where nothing is calibrated."""
+    if activations.type not in ("int8", "uint8") or activations.dynamic:
+        return None
+    found = activations.calibrate or Calibration()
+    return {
+        "method": found.method,
+        "percentile": found.percentile,
+        "samples": found.samples,
+        "function": next((entry.partition(":")[2] for entry in found.data if is_function(entry)), ""),
+    }
+
+
+def accept_params(policy: Precision) -> dict[str, Any] | None:
+    if policy.accept is None:
+        return None
+    found = policy.accept
+    return {"metric": found.metric, "at_least": found.at_least, "at_most": found.at_most}
+
+
+def is_function(entry: str) -> bool:
+    """Whether calibration data are what a function yields."""
+    return re.fullmatch(FUNCTION, entry) is not None
+
+
+def function_file(entry: str) -> str:
+    """Of `module:function`, below the project."""
+    return entry.partition(":")[0].replace(".", "/") + ".py"
+
+
+def calibration_files(context: StepContext) -> dict[str, Path]:
+    """In sorted order, by names that have no path of this machine; of several functions, the first."""
+    activations = precision_of(context).activations
+    if calibration_params(activations) is None:
+        return {}
+    found: set[Path] = set()
+    for entry in (activations.calibrate or Calibration()).data:
+        pattern = function_file(entry) if is_function(entry) else entry
+        files = set(context.root.glob(pattern))
+        if not files:
+            raise MissingFile(f"calibration data name '{pattern}', and there is no such file")
+        if is_function(entry):
+            return {"function": context.root / pattern}
+        found |= files
+    return {f"calibration/{i:04d}{path.suffix}": path for i, path in enumerate(sorted(found))}
+
+
+def _weights(weights: WeightType) -> dict[str, Any]:
+    return {
+        "type": weights.type,
+        "per": weights.per or "channel",
+        "block": weights.block or 0,
+        "scale": weights.scale or "float32",
+        "zero_points": weights.type == "uint4" or bool(weights.zero_points),
+        "method": weights.method,
+    }

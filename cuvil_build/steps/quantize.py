@@ -1,0 +1,46 @@
+"""Step `quantize`: the graph in the dtypes of the policy, and what that loses."""
+
+from __future__ import annotations
+
+from cuvil_build.steps.precision_params import (
+    accept_params,
+    calibration_files,
+    calibration_params,
+    is_quantised,
+    policy_params,
+    precision_of,
+)
+from cuvil_build.steps.step import From, StepContext, StepKind
+
+
+def _params(context: StepContext) -> dict[str, object]:
+    policy = precision_of(context)
+    return {
+        "accept": accept_params(policy),
+        "calibration": calibration_params(policy.activations),
+        "has_samples": bool(context.project.models[context.variant.model].samples),
+        "policy": policy_params(context),
+        "precision": context.variant.precision,
+    }
+
+
+STEP = StepKind(
+    name="quantize",
+    worker="cuvil_build.steps.workers.quantize:run",
+    scope="precision",
+    phase=1,
+    inputs={"graph": From("import_model", "graph"), "cases": From("reference", "cases")},
+    # what only people read is told apart from what makes other modules
+    outputs={
+        "graph": "graph.onnx",
+        "plain": "quantized.onnx",
+        "loss": "loss.json",
+        "report": "report.json",
+        "warnings": "warnings.json",
+    },
+    params=_params,
+    files=calibration_files,
+    when=is_quantised,
+    packages=("numpy", "onnx", "onnx-ir", "onnxruntime"),
+    preload=("cuvil_build.steps.workers.quantize",),
+)

@@ -1,0 +1,101 @@
+"""Step `quantize`: shared by all targets of a policy, with calibration data among its ingredients."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from cuvil_build.api import BuildResult, Options, Project
+from tests.steps.built import FIXTURES
+
+CONFIG = """\
+version: 1
+project: quant
+models:
+  net: {source: net.onnx, dims: {batch: {min: 1, max: 8, typical: [3]}}}
+precision:
+  fp32: {}
+  int8:
+    weights: int8
+    activations: {type: uint8, calibrate: {data: calib/*.npz, samples: 8}}
+    keep: {float32: ["name:nobody*"]}
+targets: {x64: {use: x86_64}, avx: {use: x86_64-avx2}}
+"""
+
+
+def project(root: Path, config: str = CONFIG) -> Project:
+    (root / "cuvil.yaml").write_text(config)
+    return Project.load(root, environ=dict(os.environ))
+
+
+def build(root: Path, config: str = CONFIG, until: str = "quantized_reference") -> BuildResult:
+    return project(root, config).build(["precision:int8"], until=until, options=Options(jobs=1))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    shutil.copyfile(FIXTURES / "mlp.onnx", tmp_path / "net.onnx")
+    (tmp_path / "calib").mkdir()
+    np.savez(
+        tmp_path / "calib" / "a.npz", x=np.random.default_rng(0).standard_normal((8, 20)).astype(np.float32)
+    )
+    return tmp_path
+
+
+def test_one_quantisation_serves_all_targets_and_fp32_has_none(root: Path) -> None:
+    steps = [node.id for node in project(root).plan().plan.dag]
+    assert [step for step in steps if step.startswith("quantize")] == ["quantize:net/int8"]
+    assert [step for step in steps if step.startswith("quantized_reference")] == [
+        "quantized_reference:net/int8"
+    ]
+
+
+def test_the_plain_graph_runs_elsewhere_and_the_loss_is_written(root: Path) -> None:
+    result = build(root)
+    assert result.ok, [failure.error for failure in result.failures]
+    (node,) = [n for n in result.plan.dag if n.kind == "quantize"]
+    files = {name: root / path for name, path in node.outputs.items()}
+    session = ort.InferenceSession(files["plain"].read_bytes(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.zeros((2, 20), np.float32)})
+    loss = json.loads(files["loss"].read_text())["outputs"]
+    assert all(row["sqnr"] > 20 for row in loss.values())
+    report = json.loads(files["report"].read_text())
+    assert report["calibration_samples"] == 8 and report["nodes"] and report["weights"]
+    assert json.loads(files["warnings"].read_text()) == ["'name:nobody*' matches no node"]
+
+
+def test_calibration_data_are_ingredients(root: Path) -> None:
+    assert build(root).ok
+    assert not build(root).ran
+    np.savez(root / "calib" / "b.npz", x=np.full((1, 20), 9, np.float32))
+    assert "quantize:net/int8" in build(root).ran
+    assert "quantize:net/int8" in build(root, CONFIG.replace("samples: 8", "samples: 7")).ran
+
+
+def test_without_data_of_any_kind_a_warning_is_loud(root: Path) -> None:
+    result = build(root, CONFIG.replace("data: calib/*.npz, ", ""))
+    (node,) = [n for n in result.plan.dag if n.kind == "quantize"]
+    assert any("RANDOM" in line for line in json.loads((root / node.outputs["warnings"]).read_text()))
+
+
+def test_a_generator_of_the_project(root: Path) -> None:
+    (root / "calib" / "make.py").write_text(
+        "import numpy as np\ndef rows():\n    while True:\n        yield np.ones((1, 20), np.float32)\n"
+    )
+    config = CONFIG.replace("calib/*.npz", "'calib.make:rows'")
+    assert build(root, config).ok
+    (root / "calib" / "make.py").write_text("def row():\n    yield 1\n")
+    failed = build(root, config)
+    assert "no function 'rows'" in failed.failures[0].error
+
+
+def test_the_gate_fails_the_build(root: Path) -> None:
+    config = CONFIG.replace("    keep:", "    accept: {metric: sqnr, at_least: 150}\n    keep:")
+    result = build(root, config)
+    assert "loses too much: sqnr of output" in result.failures[0].error
