@@ -56,7 +56,9 @@ class _Engine(Protocol):
 class _Ort:
     """A session of onnxruntime; keeps alive the arrays that it reads in place."""
 
-    def __init__(self, proto: onnx.ModelProto, large: Mapping[str, Array], optimised: bool) -> None:
+    def __init__(
+        self, proto: onnx.ModelProto, large: Mapping[str, Array], optimised: bool, floats: bool = False
+    ) -> None:
         import onnxruntime as ort
 
         level = ort.GraphOptimizationLevel
@@ -64,6 +66,9 @@ class _Ort:
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        if floats:
+            # products between dequantization and quantization stay products of floats
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
         if not optimised:
             # Packing would double the memory of the weights for a session that runs once or twice.
             options.add_session_config_entry("session.disable_prepacking", "1")
@@ -181,7 +186,10 @@ class Reference:
         values: Sequence[str] = (),
         optimised: bool = False,
         evaluator: bool = False,
+        floats: bool = False,
     ) -> None:
+        """`floats`: an optimised run may fuse and reorder, and makes no integer products of what is written
+        as products of floats."""
         graph = open_model(model)
         self._constants = {
             name: value.const_value
@@ -192,7 +200,9 @@ class Reference:
         self.outputs = tuple(str(v.name) for v in graph.graph.outputs)
         asked = [name for name in values if name not in {*self._constants, *self.inputs, *self.outputs}]
         evaluator = evaluator or _has_ports_beyond_numpy(graph)
-        self._engine = _open_evaluator(graph, asked) if evaluator else _open_engine(graph, asked, optimised)
+        self._engine = (
+            _open_evaluator(graph, asked) if evaluator else _open_engine(graph, asked, optimised, floats)
+        )
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None) -> ReferenceResult:
         names = self.outputs if outputs is None else tuple(outputs)
@@ -340,7 +350,7 @@ def reference_source(model: AnyModel, feeds: Mapping[str, Array]) -> ValueSource
 # Engines -------------------------------------------------------------------------------------------
 
 
-def _open_engine(model: ir.Model, asked: Sequence[str], optimised: bool) -> _Engine:
+def _open_engine(model: ir.Model, asked: Sequence[str], optimised: bool, floats: bool = False) -> _Engine:
     model = with_unsigned_weights(model)
     large = {
         name: value.const_value
@@ -350,7 +360,7 @@ def _open_engine(model: ir.Model, asked: Sequence[str], optimised: bool) -> _Eng
     with _outside(model, large):
         proto = _with_outputs(ir.to_proto(model), model, asked)
     try:
-        return _Ort(proto, {name: tensor.numpy() for name, tensor in large.items()}, optimised)
+        return _Ort(proto, {name: tensor.numpy() for name, tensor in large.items()}, optimised, floats)
     except _ort_errors() as error:
         refusal = _first_line(error)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cuvil_build.steps.precision_params import (
-    accept_params,
     calibration_files,
     calibration_params,
     is_quantised,
@@ -16,11 +15,9 @@ from cuvil_build.steps.step import From, StepContext, StepKind
 def _params(context: StepContext) -> dict[str, object]:
     policy = precision_of(context)
     return {
-        "accept": accept_params(policy),
         "calibration": calibration_params(policy.activations),
         "has_samples": bool(context.project.models[context.variant.model].samples),
         "policy": policy_params(context),
-        "precision": context.variant.precision,
     }
 
 

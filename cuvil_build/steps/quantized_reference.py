@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from cuvil_build.steps.precision_params import is_quantised
+from cuvil_build.steps.precision_params import accept_params, is_quantised, precision_of
 from cuvil_build.steps.step import From, StepContext, StepKind
 
 
 def _params(context: StepContext) -> dict[str, object]:
-    return {"engine": context.project.verify.reference}
+    return {
+        "accept": accept_params(precision_of(context)),
+        "engine": context.project.verify.reference,
+        "precision": context.variant.precision,
+    }
 
 
 STEP = StepKind(

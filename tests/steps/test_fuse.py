@@ -51,6 +51,8 @@ def make_job(
     golden = [GoldenCase(case, run_reference(model, case).outputs) for case in cases]
     write_golden(folder / "cases.safetensors", golden)
     inputs = {"graph": folder / "graph.onnx", "cases": folder / "cases.safetensors"}
+    inputs["reference"] = folder / "reference.json"
+    inputs["reference"].write_text('{"tolerance": 1e-4}')
     inputs |= {f"rules/{name}": file for name, file in rules.items()}
     if overrides:
         source = folder / "fusion.overrides.yaml"

@@ -1,0 +1,169 @@
+"""`cuvil explain quant`: which layer of a quantised model loses what, why, and what gets it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cuvil_build.api import Project
+from cuvil_build.cli import console, options, selection
+from cuvil_build.cli.sizes import show_bytes
+from cuvil_build.config.load import CONFIG_NAME
+from cuvil_build.errors import InvalidValue, StepCrashed
+from cuvil_build.quantize.policy_edit import keep_nodes
+
+HELP = "Show what each node of a quantised model loses, why, and the policy lines that get it back."
+
+SHOWN = 12
+"""Nodes as text; JSON has all."""
+INDENT = " " * 19
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One model in one precision: all its targets share it."""
+
+    model: str
+    precision: str
+    report: Mapping[str, Any]
+    warnings: Sequence[str]
+
+
+def command(
+    selectors: selection.SelectorArgument = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the lines for the worst nodes into cuvil.yaml.")
+    ] = False,
+    worst: Annotated[int, typer.Option("--worst", min=1, help="Nodes that lines are shown for.")] = 3,
+    every: Annotated[bool, typer.Option("--all", help="All nodes, not only those that lose most.")] = False,
+    format: options.FormatOption = options.TEXT,
+    directory: options.FolderOption = options.HERE,
+    file: options.FileOption = None,
+    profile: options.ProfileOption = None,
+    sets: options.SetOption = None,
+) -> None:
+    project = selection.load(directory, file, profile, sets)
+    found = gather(project, selectors or [])
+    if format is options.OutputFormat.json:
+        console.emit_json([as_json(one) for one in found])
+    else:
+        for one in found:
+            for line in as_text(one, worst, every):
+                console.print_line(line)
+    if apply:
+        path = Path(directory) / (file or CONFIG_NAME)
+        for line in write_policies(path, found, worst):
+            console.print_note(line)
+
+
+def gather(project: Project, selectors: Sequence[str]) -> list[Explained]:
+    """What is selected and quantised, brought up to date; whether it is accepted does not matter here."""
+    chosen = [v for v in project.select(selectors) if not project.config.precision[v.precision].is_plain]
+    if not chosen:
+        raise InvalidValue(
+            "nothing that is selected is quantised", hint="'cuvil ls' shows the precision of each variant"
+        )
+    result = project.build([variant.id for variant in chosen], until="quantize")
+    failed = [failure for failure in result.failures if failure.error]
+    if failed:
+        raise StepCrashed(failed[0].error)
+    found = {}
+    for variant in chosen:
+        node = next(n for n in result.plan.dag if n.kind == "quantize" and variant.id in n.variants)
+        files = {name: project.root / path for name, path in node.outputs.items()}
+        found[variant.model, variant.precision] = Explained(
+            variant.model,
+            variant.precision,
+            json.loads(files["report"].read_bytes()),
+            json.loads(files["warnings"].read_bytes()),
+        )
+    return [found[key] for key in sorted(found)]
+
+
+def as_json(one: Explained) -> dict[str, object]:
+    return {"model": one.model, "precision": one.precision, "warnings": list(one.warnings), **one.report}
+
+
+def as_text(one: Explained, worst: int, every: bool) -> list[str]:
+    report = one.report
+    lines = [f"{one.model}/{one.precision}: {_bytes(report['weights'])}"]
+    lines += [f"  warning: {line}" for line in one.warnings]
+    for name, loss in report["outputs"].items():
+        lines.append(
+            f"  output {name}: SQNR {_figure(loss['sqnr'])} dB, cosine {_figure(loss['cosine'])}, "
+            f"largest error {_figure(loss['max_error'])} of the largest value, top-1 {_figure(loss['top1'])}"
+        )
+    rows = report["nodes"] if every else report["nodes"][:SHOWN]
+    if rows:
+        lines += ["", "  alone / all up to here, in dB"]
+    for row in rows:
+        lines += _node(row)
+    if len(rows) < len(report["nodes"]):
+        lines += ["", f"  and {len(report['nodes']) - len(rows)} that lose less: --all shows them"]
+    kept = [row for row in report["weights"] if row["why"]]
+    kept = kept if every else kept[:SHOWN]
+    lines += [f"  float32: weights of {row['node']}, {row['why']}" for row in kept]
+    if report["nodes"]:
+        patterns = ", ".join(json.dumps(p) for p in worst_patterns(one, worst))
+        lines += ["", f"  to get the worst back, in precision.{one.precision}:"]
+        lines.append(f"    keep: {{float32: [{patterns}]}}")
+    return [*lines, ""]
+
+
+def worst_patterns(one: Explained, count: int) -> list[str]:
+    """Of the nodes that lose most by themselves."""
+    return list(dict.fromkeys(json.loads(_quoted(row["fix"])) for row in one.report["nodes"][:count]))
+
+
+def write_policies(path: Path, found: Sequence[Explained], worst: int) -> list[str]:
+    """Edits the file once, all policies together; says what was written."""
+    text, said = path.read_text(encoding="utf-8"), []
+    for one in found:
+        patterns = worst_patterns(one, worst)
+        edited = keep_nodes(text, path.name, one.precision, patterns)
+        if edited != text:
+            said.append(f"{path.name}: precision.{one.precision} keeps {', '.join(patterns)}")
+        text = edited
+    if said:
+        partial = path.with_name(f".{path.name}.part")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    return said or ["nothing to write: the worst nodes are kept already"]
+
+
+def _quoted(fix: str) -> str:
+    """The pattern in `keep: {float32: ["name:x"]}`."""
+    return fix[fix.index("[") + 1 : fix.rindex("]")]
+
+
+def _node(row: Mapping[str, Any]) -> list[str]:
+    names = ", ".join(row["names"]) or row["node"]
+    lines = [
+        f"  {_figure(row['alone']['sqnr']):>6} / {_figure(row['total']['sqnr']):<6}  {names} ({row['op']})",
+        f"{INDENT}{row['cause']}",
+    ]
+    operand = row["operand"]
+    if operand:
+        lines.append(
+            f"{INDENT}reads {operand['value']}: {_figure(operand['low'])} to "
+            f"{_figure(operand['high'])}, usually {_figure(operand['rms'])}; "
+            f"{100 * float(operand['saturated']):.2g} % saturate"
+        )
+    return lines
+
+
+def _bytes(weights: Sequence[Mapping[str, Any]]) -> str:
+    now, was = sum(row["bytes"] for row in weights), sum(row["was"] for row in weights)
+    types = sorted({row["type"] for row in weights})
+    if not was:
+        return "no weights are stored otherwise"
+    return f"weights of {show_bytes(was)} take {show_bytes(now)} ({', '.join(types)})"
+
+
+def _figure(value: object) -> str:
+    return f"{float(str(value)):.4g}"
