@@ -31,7 +31,9 @@ class Calibrated:
     samples: int = 0
 
     def range_of(self, name: str) -> Range:
-        return choose(self.seen[name], self.method, self.percentile)
+        """To four digits: the last bits of sums differ between machines, and scales must not."""
+        low, high = choose(self.seen[name], self.method, self.percentile)
+        return float(f"{low:.3e}"), float(f"{high:.3e}")
 
 
 def calibrate(

@@ -33,7 +33,6 @@ STEP = StepKind(
         "report": From("verify", "report"),
         "golden": From("verify", "golden"),
         "quantized": From("quantize", "plain", optional=True),
-        "quant": From("quantize", "report", optional=True),
         "memory": From(("check_budget", "plan_memory"), "plan"),
     },
     outputs={"module": "./"},

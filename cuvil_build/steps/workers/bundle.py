@@ -32,9 +32,8 @@ def run(job: Job) -> None:
         "reports/verify.json": job.inputs["report"],
         "reports/memory.json": job.inputs["memory"],
     }
-    for name, key in (("quantized.onnx", "quantized"), ("reports/quant.json", "quant")):
-        if key in job.inputs:
-            files[name] = job.inputs[key]
+    if "quantized" in job.inputs:
+        files["quantized.onnx"] = job.inputs["quantized"]
     if not facts["embedded"]:
         files[WEIGHTS] = job.inputs["weights"]
     files |= {path.name: path for path in sorted(job.inputs["module"].iterdir())}
