@@ -108,6 +108,11 @@ def parse(text: str, file: str) -> YamlSource:
     return YamlSource(file, data, builder.keys, builder.values, frozenset(builder.plain))
 
 
+def compose(text: str) -> Any:
+    """The tree of libyaml's nodes, with the marks where each begins and ends: for those who edit the text."""
+    return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
 def parse_value(text: str, file: str) -> Any:
     """One value as it would stand in YAML after a colon: for `--set` and the environment."""
     return parse(text, file).data

@@ -7,8 +7,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from cuvil_build import yaml_source
 from cuvil_build.errors import CuvilError, InvalidValue
 
@@ -45,7 +43,7 @@ def keep_nodes(text: str, file: str, precision: str, patterns: Sequence[str]) ->
 
 
 def _edited(text: str, precision: str, patterns: Sequence[str]) -> str:
-    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    root: Any = yaml_source.compose(text)
     policy = _child(_child(root, "precision"), precision)
     keep = _child(policy, "keep")
     items = ", ".join(map(json.dumps, patterns))
@@ -83,7 +81,7 @@ def _before_close(text: str, node: Any) -> int:
 
 def _end(node: Any) -> int:
     """Where what is written of a node ends: block collections end with their last entry."""
-    if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
+    if node.id == "scalar" or node.flow_style or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]
     return _end(last[1] if isinstance(last, tuple) else last)
@@ -96,6 +94,6 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _child(mapping: Any, key: str) -> Any:
-    if mapping is None or not isinstance(mapping, yaml.MappingNode):
+    if mapping is None or mapping.id != "mapping":
         return None
     return next((value for name, value in mapping.value if name.value == key), None)
