@@ -31,6 +31,8 @@ class _Tile(Protocol):
     def unroll(self) -> int: ...
     @property
     def slices(self) -> bool: ...
+    @property
+    def slice_bytes(self) -> int: ...
 
 
 class _Dot(Protocol):
@@ -82,6 +84,8 @@ class Numbers:
     """Steps of the reduction that one product of theirs takes."""
     dot_operations: int = 1
     """Instructions of it."""
+    tile_slice_bytes: int = 0
+    """Of a panel's slice; 0: a share of the first-level cache."""
 
     @classmethod
     def from_target(cls, target: TargetLike) -> Numbers:
@@ -100,6 +104,7 @@ class Numbers:
             dot_rows=target.dot.rows,
             dot_group=target.dot.group,
             dot_operations=target.dot.operations,
+            tile_slice_bytes=target.tile.slice_bytes,
         )
 
     def lanes(self, nbytes: int) -> int:

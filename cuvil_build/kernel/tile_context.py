@@ -11,12 +11,10 @@ from cuvil_build.kernel.nest import Nest, Stage
 from cuvil_build.kernel.tile_plan import TilePlan
 from cuvil_build.kernel.tile_product import Product
 from cuvil_build.kernel.tile_rows import Rows
-from cuvil_build.kernel.tile_schedule import TileSchedule
+from cuvil_build.kernel.tile_schedule import LINE_BYTES, TileSchedule
 from cuvil_build.kernel.tile_slices import Slices
 
 PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros", "spill"
-LINE_BYTES = 64
-"""Of a cache."""
 _SHORTEST_RUN = 8
 _NEAR_BYTES = 8192
 PARTIAL, ROW_SUMS = "partial", "row_sums"
@@ -58,21 +56,31 @@ class TileContext:
     def fetching(self) -> Fetching | None:
         """None: tiles fetch nothing, or all of their share at their start."""
         schedule, slices = self.schedule, self.slices
-        if not schedule.prefetch or schedule.unroll == 1 or not self.rows.count.is_static:
+        if not (schedule.prefetch or schedule.fetch_rows) or schedule.unroll == 1:
+            return None
+        if not self.rows.count.is_static:
             return None
         if self.product.is_integer:
             return None
         if not self.product.depth.is_static or slices.most_steps < _SHORTEST_RUN:
             return None
+        if not schedule.prefetch:
+            line = LINE_BYTES // self.dtype.nbytes
+            return Fetching(line, 0, 0, 0, 0) if slices.most_steps >= line else None
         blocks = -(-self.rows.count.value // schedule.rows_per_block)
         tiles = max(1, self.rows.tiles.value // max(1, blocks))
         lines = -(-slices.largest.value * schedule.width * self.dtype.nbytes // LINE_BYTES)
         share, run = -(-lines // tiles), _SHORTEST_RUN
         while slices.most_taps * (slices.most_steps // (2 * run)) >= share:
             run *= 2
-        runs = slices.most_taps * (slices.most_steps // run)
-        near = tiles == 1 and not slices.is_cut
-        return Fetching(run, slices.most_steps // run, runs, -(-share // runs), _NEAR_BYTES if near else 0)
+        near = _NEAR_BYTES if tiles == 1 and not slices.is_cut else 0
+        longer = (n for n in (run, 2 * run) if n <= slices.most_steps)
+        return min((self._fetching(n, share, near) for n in longer), key=lambda f: f.lines * f.runs)
+
+    def _fetching(self, run: int, share: int, near: int) -> Fetching:
+        runs_per_tap = self.slices.most_steps // run
+        runs = self.slices.most_taps * runs_per_tap
+        return Fetching(run, runs_per_tap, runs, -(-share // runs), near)
 
     @property
     def group(self) -> int:

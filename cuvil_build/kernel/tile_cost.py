@@ -64,6 +64,8 @@ def _varied(found: Product, chosen: TileSchedule, numbers: Numbers) -> Iterator[
     whole = replace(chosen, k_slice=0, prefetch=False)
     yield whole
     yield replace(chosen, prefetch=not chosen.prefetch and found.constant_panel)
+    if not found.is_integer:
+        yield replace(chosen, fetch_rows=not chosen.fetch_rows)
     slice_bytes = chosen.width * found.panel_bytes
     for part in (4, 8 / 3, 2):
         steps = int(numbers.l1 / part / slice_bytes) // lanes * lanes

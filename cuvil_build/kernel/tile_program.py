@@ -21,7 +21,6 @@ from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.prune import prune
 from cuvil_build.kernel.tile_context import (
-    LINE_BYTES,
     PACKED_PANEL,
     PACKED_ROWS,
     PARTIAL,
@@ -37,7 +36,7 @@ from cuvil_build.kernel.tile_panel import make_panel, panel_kinds, panel_packing
 from cuvil_build.kernel.tile_plan import TilePlan
 from cuvil_build.kernel.tile_reduce import reduce_tile, row_pointers
 from cuvil_build.kernel.tile_rows import rows_of
-from cuvil_build.kernel.tile_schedule import ENOUGH_TILES
+from cuvil_build.kernel.tile_schedule import ENOUGH_TILES, LINE_BYTES
 from cuvil_build.kernel.tile_slices import SLICE, slices_of
 
 _ALIGN = LINE_BYTES

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide
 from cuvil_build.kernel import program as p
-from cuvil_build.kernel.tile_context import LINE_BYTES, PACKED_ROWS, ZEROS, Fetching, Panel, TileContext
+from cuvil_build.kernel.tile_context import PACKED_ROWS, ZEROS, Fetching, Panel, TileContext
 from cuvil_build.kernel.tile_integers import multiply_integers
-from cuvil_build.kernel.tile_schedule import SHORT
+from cuvil_build.kernel.tile_schedule import LINE_BYTES, SHORT
 
 _UNROLLED = 8
 """Steps of a run that the compiler writes one after the other."""
@@ -67,9 +67,10 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
         return slices.over_taps([*before, p.For("k", ZERO, slices.length, ONE, at(k), unroll=unroll)])
     runs, run, j = slices.length // fetching.run, IntExpr.of("run"), IntExpr.of("j")
     steps = p.For("j", ZERO, IntExpr.of(fetching.run), ONE, at(run * fetching.run + j), unroll=_UNROLLED)
-    loops: list[p.Statement] = [
-        p.For("run", ZERO, runs, ONE, (*_fetch(context, fetching, panel, run), steps))
-    ]
+    fetches = _fetch(context, fetching, panel, run)
+    if context.schedule.fetch_rows:
+        fetches += _fetch_rows(context, fetching, [f"{prefix}_{r}" for r in range(rows)], step)
+    loops: list[p.Statement] = [p.For("run", ZERO, runs, ONE, (*fetches, steps))]
     if not slices.length.is_static or slices.length.value % fetching.run:
         loops.append(p.For("k", runs * fetching.run, slices.length, ONE, at(k), unroll=unroll))
     return slices.over_taps([*before, *loops])
@@ -85,6 +86,16 @@ def _fetch(context: TileContext, fetching: Fetching, panel: Panel, run: IntExpr)
         ahead = IntExpr.of(fetching.near_bytes // context.dtype.nbytes)
     line = LINE_BYTES // context.dtype.nbytes
     return [p.Prefetch("b", ahead + (done * fetching.lines + n) * line) for n in range(fetching.lines)]
+
+
+def _fetch_rows(
+    context: TileContext, fetching: Fetching, rows: list[str], step: IntExpr
+) -> list[p.Statement]:
+    """What the next run reads of each row."""
+    line = LINE_BYTES // context.dtype.nbytes
+    first = (IntExpr.of("run") + 1) * fetching.run
+    places = [(first + n) * step for n in range(0, fetching.run, line)]
+    return [p.Prefetch(row, place) for row in rows for place in places]
 
 
 def _is_short(steps: IntExpr) -> bool:

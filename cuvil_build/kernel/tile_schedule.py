@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 from cuvil_build.cuir.dtypes import DTYPES
 from cuvil_build.cuir.int_expr import ONE, IntExpr, ceil_divide, product
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.tile_operand import any_mentions
 from cuvil_build.kernel.tile_product import Product
+
+LINE_BYTES = 64
+"""Of a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class TileSchedule:
     """Steps of the reduction that are taken at once: neighbours in a row, and in a column of a panel."""
     row_dtype: str = ""
     """Of packed rows of 8-bit integers, as instructions read them; empty: the product's own."""
+    fetch_rows: bool = False
+    """Whether tiles fetch the next cache line of their rows."""
 
     @property
     def width(self) -> int:
@@ -69,6 +75,7 @@ def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
     tiles = _tiles_at_once(found, chosen)
     chosen = replace(chosen, k_slice=_k_slice(found, chosen, tiles, numbers))
     chosen = replace(chosen, prefetch=_prefetches(found, chosen, tiles, numbers))
+    chosen = replace(chosen, fetch_rows=_fetches_rows(found, chosen, numbers))
     return replace(chosen, panels_per_chunk=_panels_per_chunk(found, chosen))
 
 
@@ -96,8 +103,13 @@ def _vectors(rows: IntExpr, columns: IntExpr, lanes: int, numbers: Numbers) -> i
         ):
             vectors += 1
     if columns.is_static:
-        vectors = min(vectors, -(-columns.value // lanes))
+        vectors = min(vectors, _evenly(-(-columns.value // lanes), vectors))
     return max(1, vectors)
+
+
+def _evenly(count: int, most: int) -> int:
+    """Vectors of each panel where panels of at most so many share them as evenly as they can."""
+    return -(-count // max(1, -(-count // most)))
 
 
 def _row_tile(vectors: int, numbers: Numbers) -> int:
@@ -110,6 +122,8 @@ def _row_tile(vectors: int, numbers: Numbers) -> int:
 
 _LEAST_REUSE = 24
 """Tiles that use a panel before it leaves the nearer caches, whatever their rows take: fewer wait for it."""
+_REUSE = 9 / 4
+"""The same for each byte of a panel that a tile reads in a cycle."""
 _MOST_TILES = 64
 _FEW_TILES = 40
 """Up to so many tiles, what a panel costs to bring in shows: it is cut into slices, and fetched ahead."""
@@ -119,6 +133,9 @@ _SHARING_TILES = 2
 """Of rows that are known: a tile asks for a line now and then."""
 _FEW_TILES_OF_TAPS = 16
 """The same where tiles find their rows anew for each tap."""
+_FAST = 16.0
+"""Bytes of a panel in a cycle that the second-level cache does not keep up with: panels are cut however many
+tiles use them."""
 
 
 def _tiles_per_block(found: Product, mode: str, row_tile: int, numbers: Numbers) -> int:
@@ -129,7 +146,14 @@ def _tiles_per_block(found: Product, mode: str, row_tile: int, numbers: Numbers)
     if not depth.is_static:
         return _LEAST_REUSE
     fitting = numbers.l2 // 2 // max(1, depth.value * _row_bytes(found, numbers)) // row_tile
-    return max(_LEAST_REUSE, min(fitting, _MOST_TILES))
+    faster = 0 if found.is_integer else round(_REUSE * panel_rate(row_tile, numbers))
+    least = max(_LEAST_REUSE, faster)
+    return max(least, min(fitting, _MOST_TILES))
+
+
+def panel_rate(row_tile: int, numbers: Numbers) -> float:
+    """Bytes of a panel that a full tile reads in a cycle."""
+    return numbers.vector_bytes * numbers.fma_ports / row_tile
 
 
 _CHUNK_WORK = 250_000
@@ -176,13 +200,13 @@ def _tiles_at_once(found: Product, chosen: TileSchedule) -> int:
 
 
 def _k_slice(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> int:
-    """Slices of a panel, all about as long: one at work and one on its way take three quarters of the
-    first-level cache, rows and waiting sums the rest."""
+    """Slices of a panel, all about as long. Where the target says nothing else, one at work and the next take
+    three quarters of the first-level cache, rows and waiting sums the rest."""
     if not numbers.tile_slices or not found.depth.is_static:
         return 0
     taps = chosen.mode != "packed" and len(found.reduction) > 1
-    fitting = max(chosen.lanes, numbers.l1 * 3 // 8 // (chosen.width * found.panel_bytes))
-    most = _FEW_TILES_OF_TAPS if taps else _FEW_TILES
+    fitting = max(chosen.lanes, _slice_bytes(found, numbers) // (chosen.width * found.panel_bytes))
+    most = _FEW_TILES_OF_TAPS if taps else _few_tiles(found, chosen, numbers)
     if not _least_tiles(found) <= tiles <= most or found.depth.value < 2 * fitting:
         return 0
     steps = found.reduction[-1].extent.value if taps else found.depth.value
@@ -196,6 +220,16 @@ def _least_tiles(found: Product) -> int:
     return _SHARING_TILES if found.row_count.is_static and not found.is_integer else ENOUGH_TILES
 
 
+def _slice_bytes(found: Product, numbers: Numbers) -> int:
+    share = numbers.l1 * 3 // 8
+    return share if found.is_integer else numbers.tile_slice_bytes or share
+
+
+def _few_tiles(found: Product, chosen: TileSchedule, numbers: Numbers) -> int:
+    fast = not found.is_integer and panel_rate(chosen.row_tile, numbers) > _FAST
+    return _MOST_TILES if fast else _FEW_TILES
+
+
 def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbers) -> bool:
     """A slice that fills the first-level cache leaves no room for the next one. The only tile of a block
     fetches a little ahead of itself, but for a single row, which runs at the speed of memory."""
@@ -207,10 +241,29 @@ def _prefetches(found: Product, chosen: TileSchedule, tiles: int, numbers: Numbe
         return is_large and found.row_count.value > 1 and chosen.unroll > 1
     if chosen.panels(found) == ONE and not chosen.k_slice:
         return False
-    if not _least_tiles(found) <= tiles <= _FEW_TILES:
+    if not _least_tiles(found) <= tiles <= _few_tiles(found, chosen, numbers):
         return False
     slice_bytes = (chosen.k_slice or found.depth.value) * chosen.width * found.panel_bytes
-    return slice_bytes <= numbers.l1 // 2
+    return slice_bytes <= max(numbers.l1 // 2, _slice_bytes(found, numbers))
+
+
+_WAY_BYTES = 4096
+"""Of first-level caches: addresses so far apart share their places."""
+_FEW_PLACES = 4
+_LONG_ROW = 8
+"""Cache lines of a row from which on it is worth while to fetch them."""
+
+
+def _fetches_rows(found: Product, chosen: TileSchedule, numbers: Numbers) -> bool:
+    """Rows at a stride that leaves them few places in the first-level cache push each other out, and hardware
+    that watches addresses does not foresee them."""
+    if not numbers.tile_slices or chosen.mode != "direct" or not found.rows:
+        return False
+    itemsize = found.dtype.nbytes
+    stride, depth = found.streamed.step(found.rows[-1]), found.reduction[-1].extent
+    if not stride.is_static or not depth.is_static or depth.value * itemsize < _LONG_ROW * LINE_BYTES:
+        return False
+    return stride.value != 0 and _WAY_BYTES // gcd(stride.value * itemsize, _WAY_BYTES) < _FEW_PLACES
 
 
 _CHUNKS_WANTED = 64

@@ -51,6 +51,8 @@ class Tile(_Record):
     slices: bool = True
     """Whether long reductions are cut so that a panel's slice stays in the first-level cache; no gain where
     starting a loop costs more than reading from the second-level cache."""
+    slice_bytes: int = Field(0, ge=0)
+    """Of a panel's slice; 0: three eighths of the first-level cache."""
 
 
 class Dot(_Record):

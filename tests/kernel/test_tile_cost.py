@@ -68,7 +68,7 @@ def test_candidates_differ_and_all_compute_the_product(numbers: Numbers, tmp_pat
     found = product(29, 500, 41)
     tried = candidates(found, numbers)
     assert len(set(tried)) == len(tried) > 6
-    fields = ("k_slice", "prefetch", "rows_per_block", "row_tile", "panels_per_chunk", "unroll")
+    fields = ("k_slice", "prefetch", "fetch_rows", "rows_per_block", "row_tile", "panels_per_chunk", "unroll")
     kernels = [scheduled(case, numbers, **{f: getattr(s, f) for f in fields}) for s in tried]
     library = ctypes.CDLL(str(compile_zig([k.spec.source for k in kernels], tmp_path)))
     for kernel in kernels:

@@ -236,10 +236,14 @@ def scheduled(case: Case, numbers: Numbers, **changes: Any) -> EmittedKernel:
 
 
 ROWS = tuple({"n": n} for n in (0, 1, 5, 6, 7, 127, 128, 129))
+FETCHED = {"prefetch": True, "fetch_rows": True, "unroll": 4}
 SLICED = (
     (Case("free rows", dense("n", 37, 41), ROWS), {"k_slice": 16}),
     (Case("free rows, last slice short", dense("n", 37, 41), ROWS), {"k_slice": 12, "panels_per_chunk": 1}),
     (Case("even slices, fetched", dense(129, 48, 48)), {"k_slice": 16, "prefetch": True}),
+    (Case("fetched between runs", dense("n", 72, 41), ROWS), {"k_slice": 40, **FETCHED}),
+    (Case("runs of taps", convolution(16, 10, 3), PLANES), {"k_slice": 64, **FETCHED}),
+    (Case("runs of parts of taps", convolution(40, 10, 3, pad=1), PLANES), {"k_slice": 32, **FETCHED}),
     (Case("one slice after all", dense(7, 30, 33)), {"k_slice": 64, "prefetch": True}),
     (Case("double precision", dense("n", 37, 19, FLOAT64), ROWS, 1e-14), {"k_slice": 8}),
     (Case("free depth", batched(False), GRID), {"k_slice": 4}),
@@ -318,6 +322,26 @@ def test_tiles_of_known_rows_fetch_the_whole_next_slice_between_their_steps(rows
     assert context.fetching is not None
     fetched = context.fetching.lines * context.fetching.runs * context.rows.tiles.value
     assert lines <= fetched < 2 * lines
+
+
+def test_rows_are_fetched_where_their_stride_leaves_them_few_places() -> None:
+    for depth, wanted in ((3072, True), (2048, True), (512, True), (768, False), (256, False), (1040, False)):
+        plan = plan_tiles(dense(128, depth, 768), WIDE)
+        assert plan is not None and plan.schedule.fetch_rows == wanted, depth
+    plan = plan_tiles(dense(128, 3072, 768), replace(WIDE, tile_slices=False))
+    assert plan is not None and not plan.schedule.fetch_rows
+
+
+def test_panels_share_columns_evenly() -> None:
+    wide = replace(WIDEST, tile_rows=6, tile_vectors=4)
+    for columns, vectors in ((144, 3), (96, 3), (768, 4), (160, 4), (24, 2), (7, 1), (80, 3)):
+        plan = plan_tiles(dense(128, 64, columns), wide)
+        assert plan is not None and plan.schedule.vectors == vectors, columns
+
+
+def test_a_target_may_say_how_long_slices_are() -> None:
+    plan = plan_tiles(dense(128, 3072, 768), replace(WIDE, tile_slice_bytes=16384))
+    assert plan is not None and plan.schedule.k_slice * plan.schedule.width * 4 == 16384
 
 
 def test_tiles_are_clean_under_sanitizers(tmp_path: Path) -> None:

@@ -59,6 +59,6 @@ def test_an_unknown_name_is_said_so(name: str) -> None:
 
 def test_numbers_are_plain_and_have_no_names() -> None:
     numbers = load_target("x86_64-avx2", SHIPPED).numbers()
-    assert numbers["tile"] == {"rows": 6, "vectors": 2, "unroll": 4, "slices": True}
+    assert numbers["tile"] == {"rows": 6, "vectors": 2, "unroll": 4, "slices": True, "slice_bytes": 0}
     assert numbers["features"] == sorted(numbers["features"])
     assert not {"name", "description", "packages"} & set(numbers)
