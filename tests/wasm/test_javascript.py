@@ -126,6 +126,33 @@ def test_page_in_place_of_a_file_is_recognised(folder: Path, tmp_path: Path, pag
     assert other.startswith("tiny: the bytes given: expected a WebAssembly module, got 3 other bytes")
 
 
+@pytest.mark.parametrize("stream", ["bytes", "other"])
+@pytest.mark.parametrize("told", ["their length", "nothing", "less than comes"])
+def test_weights_arrive_in_parts(folder: Path, tmp_path: Path, told: str, stream: str) -> None:
+    """As servers send them: of a known length, in chunks, compressed; not every engine fills buffers."""
+    script = f"""
+    import {{ readFileSync }} from 'node:fs';
+    const weights = readFileSync({json.dumps(str(folder / "weights.safetensors"))});
+    const [type, length] = [{{ bytes: 'bytes', other: undefined }}.{stream}, {json.dumps(told)}];
+    globalThis.fetch = async () => {{
+      const sizes = [100, 1, weights.length - 101];
+      let at = 0;
+      const body = new ReadableStream({{
+        type,
+        pull(controller) {{
+          const size = sizes.shift();
+          controller.enqueue(new Uint8Array(weights.subarray(at, at += size)));
+          if (at === weights.length) controller.close();
+        }},
+      }});
+      const told = {{ 'their length': weights.length, 'less than comes': 64 }}[length];
+      return new Response(body, {{ headers: told ? {{ 'content-length': told }} : {{}} }});
+    }};
+    show((await load({{ weights: 'https://here/weights' }})).run({{ x: rows(2) }}).y.data);
+    """
+    assert node(folder, tmp_path, script) == ["Float32Array", 1, 4, 9, 16, 9, 16, 25, 36]
+
+
 def test_wrong_inputs_are_named(folder: Path, tmp_path: Path) -> None:
     script = """
     const module = await load();
