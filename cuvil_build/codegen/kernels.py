@@ -139,6 +139,16 @@ def kernel_dims(nest: Kernel) -> tuple[IntExpr, ...]:
     return _canonical(nest).dims
 
 
+def emit_by(
+    nest: Kernel, numbers: Numbers, schedules: Mapping[int, NestSchedule]
+) -> tuple[KernelSpec, dict[str, Packing]]:
+    """The C file and the packings of a nest whose parts run by schedules that the caller answers for."""
+    canonical = _canonical(nest)
+    found = _emit(canonical, numbers, schedules, checked=True)
+    named = {f"b{n}": buffer.name for n, buffer in enumerate(canonical.buffers)}
+    return found.spec, {named[b]: packing for b, packing in found.packings.items()}
+
+
 def kernel_key(nest: Kernel, numbers: Numbers) -> str:
     """The key that a kernel would have if it were emitted."""
     return _key(_canonical(nest).digest, numbers)
@@ -163,11 +173,14 @@ def _canonical(nest: Kernel) -> Canonical | CanonicalGroup:
 
 
 def _emit(
-    canonical: Canonical | CanonicalGroup, numbers: Numbers, tuned: Mapping[int, NestSchedule]
+    canonical: Canonical | CanonicalGroup,
+    numbers: Numbers,
+    tuned: Mapping[int, NestSchedule],
+    checked: bool = False,
 ) -> _Emitted:
     if isinstance(canonical, CanonicalGroup):
-        return _emit_group(canonical, numbers, tuned)
-    scheduling = _Scheduling(canonical, numbers, tuned.get(0))
+        return _emit_group(canonical, numbers, tuned, checked)
+    scheduling = _Scheduling(canonical, numbers, tuned.get(0), checked)
     program, packings = scheduling.program()
     about = describe(canonical.nest)
     symbol, source = _named(canonical.nest.anchor, print_program(program, _PLACEHOLDER, about))
@@ -179,7 +192,14 @@ def _emit(
 class _Scheduling:
     """One nest in its canonical form: what it runs by, and its program."""
 
-    def __init__(self, canonical: Canonical, numbers: Numbers, tuned: NestSchedule | None = None) -> None:
+    def __init__(
+        self,
+        canonical: Canonical,
+        numbers: Numbers,
+        tuned: NestSchedule | None = None,
+        checked: bool = False,
+    ) -> None:
+        self._checked = checked
         self._dims = tuple(f"d{n}" for n in range(len(canonical.dims)))
         self._numbers = numbers
         self._tuned = tuned
@@ -213,7 +233,7 @@ class _Scheduling:
         """The tuned one where it is right; that a record has another was said when the record was read."""
         if isinstance(self._nest, Routine) or self._transform is not None:
             return None
-        if self._tuned is not None:
+        if self._tuned is not None and not self._checked:
             choices = self.choices()
             assert choices is not None
             why = choices.why_unfit(self._tuned)
@@ -247,8 +267,10 @@ class _Scheduling:
         return KernelPart(self._nest, self._product, self.schedule, tuned, dims, self._cost, self._transform)
 
 
-def _emit_group(group: CanonicalGroup, numbers: Numbers, tuned: Mapping[int, NestSchedule]) -> _Emitted:
-    found = [_Scheduling(s.canonical, numbers, tuned.get(n)) for n, s in enumerate(group.steps)]
+def _emit_group(
+    group: CanonicalGroup, numbers: Numbers, tuned: Mapping[int, NestSchedule], checked: bool
+) -> _Emitted:
+    found = [_Scheduling(s.canonical, numbers, tuned.get(n), checked) for n, s in enumerate(group.steps)]
     parts = tuple(replace(s.part(step.dims), repeat=step.repeat) for s, step in zip(found, group.steps))
     waiting = iter(found)
     program, packings = build_group_program(group, lambda _: next(waiting).program(), _describe_step)

@@ -205,8 +205,24 @@ class Pointer:
     base: str
     offset: IntExpr
     constant: bool
-    apart: bool = False
-    """Compilers must not compute it anew from its base at each use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walker:
+    """`const dtype *name = base + offset;`, which `Advance` moves."""
+
+    name: str
+    dtype: DType
+    base: str
+    offset: IntExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """`pointer += step;` such that compilers make no other address of it."""
+
+    pointer: str
+    step: IntExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +352,8 @@ Statement = Union[
     Assign,
     LocalArray,
     Pointer,
+    Walker,
+    Advance,
     SelectPointer,
     PointerArray,
     SetPointer,

@@ -22,22 +22,17 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
     start = IntExpr.of("start") - IntExpr.of("first_row")
     if mode == "indirect":
         return []
-    # An engine that compiles loops again folds no constants into addresses: a register per row is cheaper.
-    apart = [context.schedule.unroll == 1 and r > 0 for r in range(rows)]
     if mode == "packed":
         depth = context.depth
         return [
-            p.Pointer(f"a_{r}", context.row_dtype, PACKED_ROWS, (start + r) * depth + first, True, apart[r])
+            p.Pointer(f"a_{r}", context.row_dtype, PACKED_ROWS, (start + r) * depth + first, True)
             for r in range(rows)
         ]
     *_, inner = context.product.reduction
     zero = {a.name: ZERO for a in context.product.reduction} | {inner.name: first}
     base = context.product.streamed.offset.substitute(zero)
     buffer = context.streamed_buffer
-    return [
-        p.Pointer(f"a_{r}", context.dtype, buffer, context.rows.at(base, r), True, apart[r])
-        for r in range(rows)
-    ]
+    return [p.Pointer(f"a_{r}", context.dtype, buffer, context.rows.at(base, r), True) for r in range(rows)]
 
 
 def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
@@ -60,6 +55,8 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
     def at(k: IntExpr) -> tuple[p.Statement, ...]:
         return tuple(_multiply(context, rows, panel, lambda r: (f"{prefix}_{r}", k * step), (b, k * width)))
 
+    if context.schedule.unroll == 1:
+        return slices.over_taps([*before, *_walk(context, rows, panel, prefix, step, b)])
     # Neighbouring rows share elements of short taps: the compiler would keep them, and registers overflow.
     unroll = 1 if slices.outer and _is_short(slices.length) else context.schedule.unroll
     fetching = context.fetching
@@ -100,6 +97,19 @@ def _fetch_rows(
 
 def _is_short(steps: IntExpr) -> bool:
     return steps.is_static and steps.value < SHORT
+
+
+def _walk(
+    context: TileContext, rows: int, panel: Panel, prefix: str, step: IntExpr, b: str
+) -> list[p.Statement]:
+    """The loop for an engine that compiles it again: every pointer moves by itself, so that no address needs
+    arithmetic of its own, and none of its registers."""
+    width = panel.vectors * context.schedule.lanes
+    walkers = {f"w_{r}": (f"{prefix}_{r}", step) for r in range(rows)} | {"w": (b, IntExpr.of(width))}
+    body = _multiply(context, rows, panel, lambda r: (f"w_{r}", ZERO), ("w", ZERO))
+    body += [p.Advance(name, by) for name, (_, by) in walkers.items()]
+    starts = [p.Walker(name, context.dtype, base, ZERO) for name, (base, _) in walkers.items()]
+    return [*starts, p.For("k", ZERO, context.slices.length, ONE, tuple(body), unroll=1)]
 
 
 def _tap_pointers(context: TileContext, rows: int) -> tuple[list[p.Statement], str]:

@@ -113,7 +113,10 @@ class StepContext:
 
     def members(self) -> list[dict[str, object]]:
         """The other members as params have them."""
-        return [{"target": t.name, "features": list(t.features)} for t in self.also]
+        return [
+            {"target": t.name, "features": list(t.features), "machine": t.model_dump(mode="json")}
+            for t in self.also
+        ]
 
 
 def no_params(_: StepContext) -> dict[str, object]:

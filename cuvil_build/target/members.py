@@ -11,7 +11,8 @@ from cuvil_build.target.load import load_target
 
 
 def load_members(names: Sequence[str], folders: Sequence[Path]) -> tuple[Target, ...]:
-    """The targets of a list; the first decides what kernels look like, the rest how they are compiled.
+    """The targets of a list; the first decides what kernels look like, the rest how they are compiled and how
+    many rows their register tiles have.
 
     Members have one graph, one memory plan and one file of weights, so all that shapes these must agree.
     """
@@ -24,8 +25,8 @@ def load_members(names: Sequence[str], folders: Sequence[Path]) -> tuple[Target,
             )
         if _shape(other) != _shape(first) or not set(first.features) <= set(other.features):
             raise NotYet(
-                f"'{other.name}' beside '{first.name}' is not built yet: members must have the same tiles, "
-                "caches and vectors, and the features of the first",
+                f"'{other.name}' beside '{first.name}' is not built yet: members must have the same vectors, "
+                "caches and tiles but for their rows, and the features of the first",
                 hint="make two targets of them",
             )
     return (first, *others)
@@ -51,4 +52,5 @@ def units_of(units: Sequence[str], member: str = "") -> list[str]:
 def _shape(target: Target) -> dict[str, object]:
     numbers = target.numbers()
     multiply_add = {key: numbers["fma"][key] for key in ("ports", "broadcast")}
-    return {**numbers, "fma": multiply_add, "cpu": "", "features": "", "gcc_march": ""}
+    tile = {**numbers["tile"], "rows": ""}
+    return {**numbers, "fma": multiply_add, "tile": tile, "cpu": "", "features": "", "gcc_march": ""}

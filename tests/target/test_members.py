@@ -28,10 +28,16 @@ def test_members_that_cannot_be_one_module_are_refused(names: tuple[str, ...]) -
 
 
 def test_members_with_other_tiles_are_refused(tmp_path: Path) -> None:
-    text = "name: mine\nextends: wasm32-relaxed-simd\ntile: {rows: 5}\n"
+    text = "name: mine\nextends: wasm32-relaxed-simd\ntile: {vectors: 1}\n"
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(NotYet, match="'mine' beside 'wasm32-simd128'"):
         load_members(("wasm32-simd128", "mine"), [tmp_path, *FOLDERS])
+
+
+def test_members_may_have_tiles_of_other_rows(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("name: mine\nextends: wasm32-relaxed-simd\ntile: {rows: 5}\n")
+    first, mine = load_members(("wasm32-simd128", "mine"), [tmp_path, *FOLDERS])
+    assert (first.tile.rows, mine.tile.rows) == (4, 5)
 
 
 def test_a_member_takes_its_own_kernels_and_shares_the_rest() -> None:

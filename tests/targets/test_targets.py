@@ -12,7 +12,7 @@ ROWS = [
     ("aarch64-neon", 16, 32, (8, 2), 8, "qemu-aarch64", "neon"),
     ("aarch64-neon-dotprod", 16, 32, (8, 2), 8, "qemu-aarch64", "dotprod"),
     ("aarch64-sve2", 16, 32, (8, 2), 8, "qemu-aarch64", "sve2"),
-    ("wasm32-relaxed-simd", 16, 16, (4, 2), 4, "wasm", "relaxed_simd"),
+    ("wasm32-relaxed-simd", 16, 16, (6, 2), 4, "wasm", "relaxed_simd"),
     ("wasm32-simd128", 16, 16, (4, 2), 4, "wasm", "simd128"),
     ("x86_64", 16, 16, (5, 2), 8, "native", ""),
     ("x86_64-avx2", 32, 16, (6, 2), 8, "native", "fma"),

@@ -14,6 +14,7 @@ from cuvil_build.codegen.printers.c_vectors import store_lanes_text, typedef
 from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import IntExpr
 from cuvil_build.kernel.program import (
+    Advance,
     Assign,
     CallLocal,
     Comment,
@@ -41,6 +42,7 @@ from cuvil_build.kernel.program import (
     Value,
     Var,
     VType,
+    Walker,
     While,
 )
 from cuvil_build.kernel.prune import prune
@@ -267,10 +269,13 @@ class Printer:
             kind = _pointer_type(s.dtype, s.constant)
             base = f"({kind[:-6].rstrip()})scratch" if s.base == "scratch" else s.base
             plus = f" + {self._index(s.offset)}" if s.offset.terms else ""
-            if s.apart and s.constant:
-                self._values.helper("apart", _APART)
-                return [f"{kind}{s.name} = cuvil_apart({base}{plus});"]
             return [f"{kind}{s.name} = {base}{plus};"]
+        if isinstance(s, Walker):
+            plus = f" + {self._index(s.offset)}" if s.offset.terms else ""
+            return [f"const {s.dtype.c_type} *{s.name} = {s.base}{plus};"]
+        if isinstance(s, Advance):
+            self._values.helper("apart", _APART)
+            return [f"{s.pointer} = cuvil_apart({s.pointer} + {self._index(s.step)});"]
         if isinstance(s, SelectPointer):
             choice = f"{self._condition(s.condition)} ? {s.base} + {self._index(s.offset)} : {s.otherwise}"
             return [f"{_pointer_type(s.dtype, True)}{s.name} = {choice};"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from cuvil_build import __version__
 from cuvil_build.bundle.weights import WeightBlob, WeightsFile, write_weights
+from cuvil_build.codegen.alike import source_alike
 from cuvil_build.codegen.assemble import Assembled, ModuleNames, WeightBlock, WeightPool, assemble
 from cuvil_build.codegen.c_names import c_identifier
 from cuvil_build.codegen.checks import check_graph
@@ -25,6 +26,7 @@ from cuvil_build.codegen.roofline import Memory
 from cuvil_build.codegen.schedule_report import schedule_report
 from cuvil_build.codegen.stack_bound import stack_bytes
 from cuvil_build.errors import WeightsTooLarge
+from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.memory.arena import plan_arena
 from cuvil_build.memory.liveness import assign_storage
 from cuvil_build.memory.report import from_json
@@ -63,8 +65,8 @@ def run(job: Job) -> None:
         whole = replace(whole, embedded=True)
         copy_to_embed(job.outputs["weights"], folder, str(job.params["model"]))
     rows = [
-        *_write(folder, "", whole, target, members),
-        *_write(folder, CHECKS, _with(checks, weights), target, members),
+        *_write(folder, "", whole, target, emit.alike(members)),
+        *_write(folder, CHECKS, _with(checks, weights), target, emit.alike(members)),
     ]
     _dump(folder / "units.json", [u.to_json() for u in _unique(rows)])
     _dump(folder / "module.json", _facts(whole, graph, members))
@@ -83,11 +85,24 @@ class _Emitter:
         self._tuned = tuned
         self.found: dict[int, EmittedKernel] = {}
         """By the identity of the nest; the graph keeps them all."""
+        self._nests: dict[str, Kernel] = {}
 
     def __call__(self, nest: Kernel) -> EmittedKernel:
         if id(nest) not in self.found:
             self.found[id(nest)] = emit_kernel(nest, self._target, tuned=self._tuned)
+            self._nests.setdefault(self.found[id(nest)].spec.symbol, nest)
         return self.found[id(nest)]
+
+    def alike(self, members: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+        """By member and symbol: the text of kernels that have tiles of the member's own."""
+        numbers = Numbers.from_target(self._target)
+        by_symbol = {e.spec.symbol: e for e in self.found.values()}
+        texts: dict[str, dict[str, str]] = {}
+        for member in members:
+            theirs = Numbers.from_target(Target.model_validate(member["machine"]))
+            found = {s: source_alike(nest, by_symbol[s], numbers, theirs) for s, nest in self._nests.items()}
+            texts[str(member["target"])] = {symbol: text for symbol, text in sorted(found.items()) if text}
+        return texts
 
 
 def copy_to_embed(weights: Path, folder: Path, model: str) -> None:
@@ -132,9 +147,10 @@ def _blob(block: WeightBlock) -> WeightBlob:
 
 
 def _write(
-    folder: Path, place: str, plan: ModulePlan, target: Target, members: Sequence[Mapping[str, Any]]
+    folder: Path, place: str, plan: ModulePlan, target: Target, members: Mapping[str, Mapping[str, str]]
 ) -> list[Unit]:
-    """Sources of one module; kernels and runtime stand once for both. Members compile all kernels again."""
+    """Sources of one module; kernels and runtime stand once for both. Members compile all kernels again, some
+    from texts of their own."""
     own = {f"{plan.name}.h", "cuvil_module.h", "module.c"}
     shared = {WEIGHTS_FILE: WEIGHTS_FILE}
     for path, text in emit_module(plan).items():
@@ -150,9 +166,17 @@ def _write(
         row = Unit(name, shared[unit["path"]], headers, tuple(unit["flags"]), member)
         rows.append(row)
         if not unit["baseline"]:
-            names = [str(other["target"]) for other in members]
-            rows += [replace(row, name=unit_name(name, other), target=other) for other in names]
+            rows += [_of_member(folder, row, other, texts.get(name, "")) for other, texts in members.items()]
     return rows
+
+
+def _of_member(folder: Path, unit: Unit, member: str, text: str) -> Unit:
+    path = unit.path
+    if text:
+        path = f"{member}/{unit.path}"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return replace(unit, name=unit_name(unit.name, member), path=path, target=member)
 
 
 def _unique(rows: Sequence[Unit]) -> Iterable[Unit]:
@@ -168,7 +192,7 @@ def _facts(plan: ModulePlan, graph: LoweredGraph, members: Sequence[Mapping[str,
         "model": plan.name,
         "digest": plan.digest,
         "features": list(plan.features),
-        "members": list(members),
+        "members": [{key: m[key] for key in ("target", "features")} for m in members],
         "exports": exports(plan),
         "inputs": [_tensor(t, bounds) for t in plan.inputs],
         "outputs": [_tensor(t, bounds) for t in plan.outputs],
