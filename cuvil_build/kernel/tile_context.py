@@ -17,7 +17,8 @@ from cuvil_build.kernel.tile_slices import Slices
 PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros", "spill"
 _SHORTEST_RUN = 8
 _NEAR_BYTES = 8192
-PARTIAL, ROW_SUMS = "partial", "row_sums"
+ROW_SUMS, COLUMN_SUMS = "row_sums", "column_sums"
+PARTIAL = "partial"
 """Sums of the panel's tiles between slices: an output may share memory with an operand."""
 
 
@@ -94,8 +95,12 @@ class TileContext:
 
     @property
     def panel_dtype(self) -> DType:
-        """Of packed panels in memory."""
-        return self.product.panel.load.dtype if self.product.is_integer else self.dtype
+        """Of packed panels: as instructions read them where they are packed as the kernel runs."""
+        if not self.product.is_integer:
+            return self.dtype
+        if self.product.constant_panel:
+            return self.product.panel.load.dtype
+        return DTYPES["int16" if self.row_dtype.name == "int16" else "int8"]
 
     @property
     def depth(self) -> IntExpr:

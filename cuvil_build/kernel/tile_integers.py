@@ -20,7 +20,14 @@ from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.expr import Const, Expr, Load
 from cuvil_build.kernel.packing import Packing
-from cuvil_build.kernel.tile_context import PACKED_ROWS, ROW_SUMS, Panel, TileContext
+from cuvil_build.kernel.tile_context import (
+    COLUMN_SUMS,
+    PACKED_PANEL,
+    PACKED_ROWS,
+    ROW_SUMS,
+    Panel,
+    TileContext,
+)
 from cuvil_build.kernel.tile_operand import Condition, mentions, offset_of
 from cuvil_build.kernel.tile_product import Product
 from cuvil_build.kernel.tile_schedule import TileSchedule
@@ -34,14 +41,15 @@ def packed_integers(packing: Packing, found: Product, schedule: TileSchedule) ->
     shift = _panel_shift(found, schedule)
     dtype = INT8.name if shift else ""
     return replace(
-        packing, group=schedule.group, shift=shift, dtype=dtype, sums=_has_column_sums(found, schedule)
+        packing, group=schedule.group, shift=shift, dtype=dtype, sums=has_column_sums(found, schedule)
     )
 
 
 def has_row_sums(context: TileContext) -> bool:
     found = context.product
-    moved = _panel_shift(found, context.schedule) != 0
-    return found.is_integer and (found.panel.zero is not None or moved)
+    if not found.is_integer or (context.row_dtype == INT16 and not found.constant_panel):
+        return False  # columns are packed less their zero points
+    return found.panel.zero is not None or _panel_shift(found, context.schedule) != 0
 
 
 def panel_zero(context: TileContext, value: Callable[[Expr], p.Value], kind: p.VType) -> p.Value:
@@ -56,12 +64,14 @@ def panel_zero(context: TileContext, value: Callable[[Expr], p.Value], kind: p.V
 def less_column_sums(context: TileContext, row: int, panel: Panel, vector: int, start: p.Value) -> p.Value:
     """What a sum starts from, less what the zero point of its row takes."""
     kind = context.vector
-    if not context.product.is_integer or not _has_column_sums(context.product, context.schedule):
+    if not context.product.is_integer or not has_column_sums(context.product, context.schedule):
         return start
     lanes = context.schedule.lanes
     at = context.depth * (panel.vectors * lanes) + vector * lanes * INT32.nbytes
     stored = p.LoadAt("panel_data", at, p.VType(context.panel_dtype, lanes * INT32.nbytes))
-    sums = p.Op("bitcast", (stored,), kind)
+    sums: p.Value = p.Op("bitcast", (stored,), kind)
+    if not context.product.constant_panel:
+        sums = p.LoadAt(COLUMN_SUMS, IntExpr.of(vector * lanes), kind)
     zero = p.Splat(_row_zero(context, row, INT32), kind)
     return p.Op("sub", (start, p.Op("mul", (zero, sums), kind)), kind)
 
@@ -91,12 +101,12 @@ def multiply_integers(
 
 def _as_read(stored: p.Value, kind: p.VType) -> p.Value:
     """Elements of a panel as the product wants them: wider, or with their sign."""
-    if kind.dtype == INT16:
+    if kind.dtype == INT16 and stored.type != kind:
         return p.Convert(stored, kind)
     return stored if stored.type == kind else p.Op("bitcast", (stored,), kind)
 
 
-def _has_column_sums(found: Product, schedule: TileSchedule) -> bool:
+def has_column_sums(found: Product, schedule: TileSchedule) -> bool:
     is_narrow = schedule.row_dtype != INT16.name
     return is_narrow and (found.streamed.zero is not None or _row_shift(found, schedule) != 0)
 
@@ -127,6 +137,80 @@ def _row_zero(context: TileContext, row: int | None, dtype: DType) -> p.Value:
     wide = p.Convert(number, p.VType(INT32, 1))
     moved = p.Op("add", (wide, p.Lit(shift, wide.type)), wide.type) if shift else wide
     return moved if dtype == INT32 else p.Convert(moved, kind)
+
+
+# Packing panels as the kernel runs ---------------------------------------------------------------
+
+
+def pack_integer_panel(
+    context: TileContext,
+    panel: Panel,
+    place: IntExpr,
+    loops: Callable[[tuple[p.Statement, ...]], p.Statement],
+) -> list[p.Statement]:
+    """packed_panel[group of steps][column][step of the group], and the sums of columns; what is missing is
+    zero. `place`: of a step in the reduction; `loops` runs statements for each step."""
+    found, width = context.product, panel.vectors * context.schedule.lanes
+    column, scalar = IntExpr.of("column"), p.VType(context.panel_dtype, 1)
+    each, total = p.Var("element", scalar), p.Var("column_sum", context.scalar)
+
+    def at(step: IntExpr) -> IntExpr:
+        group = context.group
+        return step // group * (width * group) + column * group + step % group
+
+    here = {found.column.name: IntExpr.of("panel") * context.schedule.width + column}
+    added = p.Op("add", (total, p.Convert(each, context.scalar)), context.scalar)
+    step: tuple[p.Statement, ...] = (
+        p.Declare("element", scalar, _panel_element(context, here), constant=True),
+        p.StoreAt(PACKED_PANEL, at(place), each),
+        p.Assign("column_sum", context.scalar, added),
+    )
+    clear = p.StoreAt(PACKED_PANEL, at(IntExpr.of("k")), p.Lit(0, scalar))
+    store = p.StoreAt(COLUMN_SUMS, column, total)
+    body: list[p.Statement] = [p.Declare("column_sum", context.scalar, p.Lit(0, context.scalar)), loops(step)]
+    if found.depth != context.depth:
+        body.append(p.For("k", found.depth, context.depth, ONE, (clear,)))
+    nothing: tuple[p.Statement, ...] = (p.For("k", ZERO, context.depth, ONE, (clear,)),)
+    if has_column_sums(found, context.schedule):
+        body.append(store)
+        nothing = (*nothing, p.StoreAt(COLUMN_SUMS, column, p.Lit(0, context.scalar)))
+    else:
+        body, step = [loops(step[:2]), *body[2:]], step[:2]
+    made: list[p.Statement] = [p.For("column", ZERO, panel.columns, ONE, tuple(body))]
+    if panel.columns != IntExpr.of(width):
+        made.append(p.For("column", panel.columns, IntExpr.of(width), ONE, nothing))
+    return made
+
+
+def _panel_element(context: TileContext, here: dict[str, IntExpr]) -> p.Value:
+    """Of a column at a step, as instructions read it."""
+    operand, kind = context.product.panel, p.VType(context.panel_dtype, 1)
+    value: p.Value = p.LoadAt(
+        operand.load.buffer.name, operand.offset.substitute(here), p.VType(operand.load.dtype, 1)
+    )
+    if context.panel_dtype == INT8:
+        return _moved(value, kind, _panel_shift(context.product, context.schedule) != 0)
+    value = p.Convert(value, kind)
+    zero = operand.zero
+    if zero is None:
+        return value
+    if isinstance(zero, Const):
+        return p.Op("sub", (value, p.Lit(int(zero.value), kind)), kind)
+    assert isinstance(zero, Load)
+    offset = offset_of(zero, (*context.nest.axes, *context.nest.stages[0].axes))
+    assert offset is not None
+    number = p.LoadAt(zero.buffer.name, offset.substitute(here), p.VType(zero.dtype, 1))
+    return p.Op("sub", (value, p.Convert(number, kind)), kind)
+
+
+def _moved(value: p.Value, kind: p.VType, is_moved: bool) -> p.Value:
+    """Bytes as instructions read them: their sign turned where it is another one."""
+    if not is_moved:
+        return value
+    plain = p.VType(UINT8, kind.lanes)
+    value = value if value.type == plain else p.Op("bitcast", (value,), plain)
+    value = p.Op("bitxor", (value, p.Lit(_HALF, plain)), plain)
+    return value if kind == plain else p.Op("bitcast", (value,), kind)
 
 
 # Packing rows --------------------------------------------------------------------------------------
@@ -187,7 +271,7 @@ def _sum_row(context: TileContext, is_wide: bool) -> Iterator[p.Statement]:
     more = p.Assign("sum", context.scalar, p.Op("add", (total, one), context.scalar))
     yield p.For("k", vectors * each, context.depth, ONE, (more,))
     result: p.Value = total
-    if not is_wide and _has_column_sums(context.product, context.schedule):
+    if not is_wide and has_column_sums(context.product, context.schedule):
         count = p.Convert(p.IntValue(context.product.depth, p.VType(DTYPES["int64"], 1)), context.scalar)
         taken = p.Op("mul", (count, _row_zero(context, None, INT32)), context.scalar)
         result = p.Op("sub", (total, taken), context.scalar)
@@ -257,11 +341,8 @@ def _copy(context: TileContext, start: IntExpr, lanes: int) -> p.Statement:
         value = p.Convert(value, kind)
         if streamed.zero is not None:
             value = p.Op("sub", (value, _zero(kind)), kind)
-    elif _row_shift(context.product, context.schedule):
-        plain = p.VType(UINT8, lanes)
-        value = value if memory == plain else p.Op("bitcast", (value,), plain)
-        value = p.Op("bitxor", (value, p.Lit(_HALF, plain)), plain)
-        value = value if kind == plain else p.Op("bitcast", (value,), kind)
+    else:
+        value = _moved(value, kind, _row_shift(context.product, context.schedule) != 0)
     return p.StoreAt(PACKED_ROWS, IntExpr.of("packed_at") + start, value)
 
 

@@ -7,7 +7,7 @@ from cuvil_build.kernel import program as p
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.tile_computed import compute_panel, computed_packings
 from cuvil_build.kernel.tile_context import PACKED_PANEL, Panel, TileContext, depth_index, reduction_loops
-from cuvil_build.kernel.tile_integers import packed_integers
+from cuvil_build.kernel.tile_integers import pack_integer_panel, packed_integers
 from cuvil_build.kernel.tile_plan import TilePlan
 
 
@@ -44,8 +44,10 @@ def make_panel(context: TileContext, panel: Panel) -> list[p.Statement]:
     """`panel_data`: where the panel starts."""
     found, schedule = context.product, context.schedule
     if not found.constant_panel:
-        made = _pack(context, panel) if found.panel.value is None else compute_panel(context, panel)
-        return [*made, p.Pointer("panel_data", context.dtype, PACKED_PANEL, ZERO, True)]
+        return [
+            *_made(context, panel),
+            p.Pointer("panel_data", context.panel_dtype, PACKED_PANEL, ZERO, True),
+        ]
     batch = ZERO
     for axis in found.batch:
         batch = batch * axis.extent + IntExpr.of(axis.name)
@@ -53,6 +55,14 @@ def make_panel(context: TileContext, panel: Panel) -> list[p.Statement]:
     offset = batch * packing.columns * packing.stored_depth
     offset = offset + IntExpr.of("panel") * schedule.width * packing.stored_depth
     return [p.Pointer("panel_data", context.panel_dtype, found.panel.load.buffer.name, offset, True)]
+
+
+def _made(context: TileContext, panel: Panel) -> list[p.Statement]:
+    found = context.product
+    if found.is_integer:
+        place = depth_index(found)
+        return pack_integer_panel(context, panel, place, lambda body: reduction_loops(found, body))
+    return _pack(context, panel) if found.panel.value is None else compute_panel(context, panel)
 
 
 def _pack(context: TileContext, panel: Panel) -> list[p.Statement]:

@@ -142,12 +142,11 @@ def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Prod
 def _are_zeros_apart(
     streamed: Operand, panel: Operand, column: Axis, rows: list[Axis], reduction: tuple[Axis, ...]
 ) -> bool:
-    """Whether zero points are those of whole rows and of whole columns, and panels can be packed."""
+    """Whether zero points are those of whole rows and of whole columns."""
     of_rows, of_columns = streamed.zero_symbols(), panel.zero_symbols()
     if any(a.name in of_rows | of_columns for a in reduction):
         return False
-    is_packed = panel.load.buffer.constant
-    return is_packed and column.name not in of_rows and not any(a.name in of_columns for a in rows)
+    return column.name not in of_rows and not any(a.name in of_columns for a in rows)
 
 
 def _column_order(axis: Axis, panel: Operand) -> tuple[int, tuple[int, int, str]]:

@@ -21,6 +21,7 @@ from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.prune import prune
 from cuvil_build.kernel.tile_context import (
+    COLUMN_SUMS,
     PACKED_PANEL,
     PACKED_ROWS,
     PARTIAL,
@@ -30,7 +31,7 @@ from cuvil_build.kernel.tile_context import (
     TileContext,
 )
 from cuvil_build.kernel.tile_epilogue import finish_tile, first_sums, keep_sums, resume_sums
-from cuvil_build.kernel.tile_integers import has_row_sums, pack_integers
+from cuvil_build.kernel.tile_integers import has_column_sums, has_row_sums, pack_integers
 from cuvil_build.kernel.tile_packed_rows import pack_rows
 from cuvil_build.kernel.tile_panel import make_panel, panel_kinds, panel_packings
 from cuvil_build.kernel.tile_plan import TilePlan
@@ -92,7 +93,9 @@ class _Frame:
         if self.schedule.mode == "indirect":
             want(ZEROS, self.found.reduction[-1].extent)
         if not self.found.constant_panel:
-            want(PACKED_PANEL, self.found.depth * self.schedule.width)
+            want(PACKED_PANEL, context.depth * self.schedule.width, context.panel_dtype)
+            if has_column_sums(self.found, self.schedule):
+                want(COLUMN_SUMS, IntExpr.of(self.schedule.width))
         placed: dict[str, tuple[IntExpr, IntExpr, DType]] = {}
         first = ZERO
         for name, count, dtype in wanted:

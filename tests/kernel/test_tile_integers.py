@@ -58,20 +58,21 @@ def finished(total: Buffer, target: Buffer, index: Sequence[str], scale: Buffer 
 
 def matmul(
     m: int | str,
-    k: int,
-    n: int,
+    k: int | str,
+    n: int | str,
     left: DType = UINT8,
     right: DType = INT8,
     row_zero: str = "",
     column_zero: str = "",
     scaled: bool = False,
+    constant: bool = True,
 ) -> Nest:
     """Zero points: none, one (`one`), one for each row or column (`each`)."""
-    a, b = buffer("a", [m, k], dtype=left), buffer("b", [k, n], dtype=right, constant=True)
+    a, b = buffer("a", [m, k], dtype=left), buffer("b", [k, n], dtype=right, constant=constant)
     y = buffer("y", [m, n], "output", dtype=FLOAT32 if scaled else INT32)
     total = buffer("t", [], "temp", dtype=INT32)
     za = buffer("za", [m] if row_zero == "each" else [], dtype=left)
-    zb = buffer("zb", [n] if column_zero == "each" else [], dtype=right, constant=True)
+    zb = buffer("zb", [n] if column_zero == "each" else [], dtype=right, constant=constant)
     scale = buffer("s", [n]) if scaled else None
     x = factor(load(a, "i", "k"), load(za, *["i"] * len(za.shape)) if row_zero else None)
     w = factor(load(b, "k", "j"), load(zb, *["j"] * len(zb.shape)) if column_zero else None)
@@ -133,6 +134,11 @@ def matmul_cases() -> Iterator[Case]:
     yield case("matmul long gemv", matmul(1, 2500, 130, row_zero="one"))
     free = matmul("n", 70, 40, row_zero="one", column_zero="one")
     yield case("matmul free rows", free, {"n": 0}, {"n": 1}, {"n": 29})
+    for left, right, column in ((UINT8, INT8, ""), (UINT8, UINT8, "one"), (INT8, UINT8, "each")):
+        both = matmul(9, 50, 41, left, right, "one", column, constant=False)
+        yield case(f"matmul of activations {left} {right} {column}", both)
+    both = matmul("a", "b", "c", UINT8, UINT8, "one", "one", constant=False)
+    yield case("matmul of free activations", both, {"a": 3, "b": 5, "c": 33}, {"a": 1, "b": 16, "c": 8})
     yield case("matmul scaled", matmul(9, 50, 41, row_zero="one", column_zero="each", scaled=True))
 
 
