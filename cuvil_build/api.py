@@ -13,6 +13,7 @@ from cuvil_build.config.files import check_files
 from cuvil_build.config.layers import ENV_PREFIX
 from cuvil_build.config.load import CONFIG_NAME, LoadedProject, load_project
 from cuvil_build.config.matrix import Variant, variants
+from cuvil_build.config.precision import calibration_path
 from cuvil_build.config.project import Project as Config
 from cuvil_build.errors import NotYet
 from cuvil_build.execute.build import Builder, BuildResult, Options
@@ -192,7 +193,9 @@ class Project:
         """Of files that belong to the project as soon as they exist."""
         samples = [pattern for model in self.config.models.values() for pattern in model.samples]
         rules = [rule for rule in self.config.fusion.rules if rule != DEFAULT]
-        return [*samples, *rules, *self.config.tuning]
+        policies = [policy.activations.calibrate for policy in self.config.precision.values()]
+        calibration = [calibration_path(entry) for found in policies if found for entry in found.data]
+        return [*samples, *rules, *calibration, *self.config.tuning]
 
     def _name(self, path: Path) -> str:
         full = path if path.is_absolute() else Path.cwd() / path

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cuvil_build.config.load import LoadedProject
+from cuvil_build.config.precision import calibration_path
 from cuvil_build.config.project import Model, PathSource
 from cuvil_build.errors import CuvilError, ManyErrors, MissingFile
 
@@ -25,6 +26,10 @@ def check_files(loaded: LoadedProject, root: Path, models: Iterable[str]) -> Non
     named = [row for name in sorted(set(models)) for row in _of_model(name, project.models[name])]
     if project.fusion.overrides is not None:
         named.append(("fusion.overrides", project.fusion.overrides))
+    for name, policy in sorted(project.precision.items()):
+        data = policy.activations.calibrate.data if policy.activations.calibrate is not None else ()
+        key = f"precision.{name}.activations.calibrate.data"
+        named += [(f"{key}.{i}", calibration_path(entry)) for i, entry in enumerate(data)]
     rules = enumerate(project.fusion.rules)
     # a folder for rules may be there before the first rule is
     named += [(f"fusion.rules.{i}", rule) for i, rule in rules if not WILDCARDS & set(rule)]

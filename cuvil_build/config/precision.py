@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
@@ -204,3 +205,13 @@ class Precision(Section):
         for index, entry in enumerate(self.assign):
             if entry.weights is not None:
                 yield str(index), entry.weights
+
+
+def is_function(entry: str) -> bool:
+    """Whether calibration data are what a function yields."""
+    return re.fullmatch(FUNCTION, entry) is not None
+
+
+def calibration_path(entry: str) -> str:
+    """The file or glob of calibration data, below the project: of `module:function`, the module's file."""
+    return entry.partition(":")[0].replace(".", "/") + ".py" if is_function(entry) else entry

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
-from cuvil_build.config.precision import FUNCTION, ActivationType, Calibration, Precision, WeightType
+from cuvil_build.config.precision import (
+    ActivationType,
+    Calibration,
+    Precision,
+    WeightType,
+    calibration_path,
+    is_function,
+)
 from cuvil_build.errors import MissingFile
 from cuvil_build.steps.step import StepContext
 
@@ -61,16 +67,6 @@ def accept_params(policy: Precision) -> dict[str, Any] | None:
     return {"metric": found.metric, "at_least": found.at_least, "at_most": found.at_most}
 
 
-def is_function(entry: str) -> bool:
-    """Whether calibration data are what a function yields."""
-    return re.fullmatch(FUNCTION, entry) is not None
-
-
-def function_file(entry: str) -> str:
-    """Of `module:function`, below the project."""
-    return entry.partition(":")[0].replace(".", "/") + ".py"
-
-
 def calibration_files(context: StepContext) -> dict[str, Path]:
     """In sorted order, by names that have no path of this machine; of several functions, the first."""
     activations = precision_of(context).activations
@@ -78,7 +74,7 @@ def calibration_files(context: StepContext) -> dict[str, Path]:
         return {}
     found: set[Path] = set()
     for entry in (activations.calibrate or Calibration()).data:
-        pattern = function_file(entry) if is_function(entry) else entry
+        pattern = calibration_path(entry)
         files = set(context.root.glob(pattern))
         if not files:
             raise MissingFile(f"calibration data name '{pattern}', and there is no such file")

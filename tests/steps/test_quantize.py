@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 
 from cuvil_build.api import BuildResult, Options, Project
+from cuvil_build.errors import MissingFile
 from tests.steps.built import FIXTURES
 
 CONFIG = """\
@@ -74,6 +75,16 @@ def test_calibration_data_are_ingredients(root: Path) -> None:
     np.savez(root / "calib" / "b.npz", x=np.full((1, 20), 9, np.float32))
     assert "quantize:net/int8" in build(root).ran
     assert "quantize:net/int8" in build(root, CONFIG.replace("samples: 8", "samples: 7")).ran
+
+
+def test_a_new_calibration_file_is_seen_without_a_plan(root: Path) -> None:
+    assert "calib/*.npz" in project(root)._patterns()
+
+
+def test_missing_calibration_data_have_a_place(root: Path) -> None:
+    with pytest.raises(MissingFile, match="no file matches 'gone") as caught:
+        project(root, CONFIG.replace("calib/*", "gone/*")).plan()
+    assert caught.value.loc.line == 9
 
 
 def test_without_data_of_any_kind_a_warning_is_loud(root: Path) -> None:
