@@ -11,7 +11,7 @@ from cuvil_build.kernel.flat import FlatApply, FlatExpr, FlatLoad, FlatNest, Fla
 from cuvil_build.kernel.nest import Axis
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.ranges import assumable, clipped_conditions, conditions_of, guard_ranges
-from cuvil_build.kernel.schedule import GroupSchedule, Schedule
+from cuvil_build.kernel.schedule import GroupSchedule, Schedule, narrower
 
 _TYPICAL = 64
 """Assumed for a free extent."""
@@ -47,8 +47,11 @@ class _Along:
     scalar: float
 
     def per_element(self, extent: int, lanes: int) -> float:
-        whole, rest = divmod(extent, lanes)
-        return (whole * self.vector + rest * self.scalar) / max(1, extent)
+        vectors, rest = divmod(extent, lanes)
+        for width in narrower(lanes):
+            more, rest = divmod(rest, width)
+            vectors += more
+        return (vectors * self.vector + rest * self.scalar) / max(1, extent)
 
 
 def choose_schedule(flat: FlatNest, numbers: Numbers) -> tuple[Schedule, float]:

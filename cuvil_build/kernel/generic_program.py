@@ -45,7 +45,7 @@ from cuvil_build.kernel.ranges import (
     neutral,
     vector_ranges,
 )
-from cuvil_build.kernel.schedule import GroupSchedule, Schedule
+from cuvil_build.kernel.schedule import GroupSchedule, Schedule, narrower
 
 _STACK_BYTES = 4096
 _BEGIN, _END, _CHUNK = IntExpr.of("begin"), IntExpr.of("end"), IntExpr.of("chunk")
@@ -79,7 +79,8 @@ class _Accumulator:
     stage: FlatStage
     dtype: DType
     vectors: tuple[Var, ...]
-    half: Var | None
+    narrow: tuple[Var, ...]
+    """For the steps that fill narrower vectors."""
     scalar: Var | None
     """For the steps that fill no vector."""
 
@@ -404,11 +405,18 @@ class _ProgramBuilder:
                 body()
 
     def _tail_widths(self, rest: IntExpr, lanes: int) -> tuple[int, ...]:
-        """Narrower vectors for what fills no whole one, where single steps would be many or dear."""
-        half = lanes // 2
-        if half < 2 or not self._schedule.halves or (rest.is_static and rest.value < half):
-            return ()
-        return (half,)
+        """Narrower vectors for what fills no whole one: those that it is known to fill, or where single steps
+        would be dear."""
+        half = (lanes // 2,) if lanes > 3 and self._schedule.halves else ()
+        widths = narrower(lanes) or half
+        if not rest.is_static:
+            return widths if self._schedule.halves else ()
+        found, left = [], rest.value % lanes
+        for width in widths:
+            if left >= width:
+                found.append(width)
+            left %= width
+        return tuple(found)
 
     def _point(self) -> None:
         first = True
@@ -601,17 +609,21 @@ class _ProgramBuilder:
 
         vectors = tuple(declared("sum", lanes) for _ in range(group.accumulators))
         scalar = declared("rest", 1) if group.vector else None
-        halves = group.vector and self._schedule.halves and lanes > 3
-        half = declared("half", lanes // 2) if halves else None
-        return _Accumulator(stage, dtype, vectors, half, scalar)
+        narrow: tuple[Var, ...] = ()
+        if group.vector:
+            extent = next(a.extent for a in stage.axes if a.name == group.vector)
+            free = IntExpr.of(group.vector)
+            widths = self._tail_widths(free if self._schedule.halves else extent, lanes)
+            narrow = tuple(declared("narrow", width) for width in widths)
+        return _Accumulator(stage, dtype, vectors, narrow, scalar)
 
     def _accumulate(self, total: _Accumulator, value: Value, number: int) -> None:
         writer = self._writer
         into = total.vectors[number]
         if total.scalar is not None and writer.lanes == 1:
             into = total.scalar
-        elif total.half is not None and writer.lanes == total.half.type.lanes:
-            into = total.half
+        else:
+            into = next((v for v in total.narrow if v.type.lanes == writer.lanes), into)
         if value.type.dtype != total.dtype:
             value = Convert(value, VType(total.dtype, value.type.lanes))
         value = writer.widened(value)
@@ -627,8 +639,8 @@ class _ProgramBuilder:
         if total.scalar is None:
             return value
         across: Value = Horizontal(kind, value, VType(total.dtype))
-        if total.half is not None:
-            across = _combined(kind, across, Horizontal(kind, total.half, VType(total.dtype)))
+        for part in total.narrow:
+            across = _combined(kind, across, Horizontal(kind, part, VType(total.dtype)))
         return _combined(kind, across, total.scalar)
 
 

@@ -44,4 +44,18 @@ class Schedule:
     chunk_rows: int = 1
     """Steps of the last parallel loop in one chunk."""
     halves: bool = False
-    """Whether what fills no whole vector goes through half a vector first."""
+    """Whether what fills no whole vector goes through narrower ones where nobody knows how much it is: code
+    for them is worth it only where a step is dear."""
+
+
+NARROWEST = 4
+"""Elements: shorter vectors gain nothing over single steps, unless those are dear."""
+
+
+def narrower(lanes: int) -> tuple[int, ...]:
+    """Vectors for what fills no whole one, widest first: each has half as many lanes as the one before."""
+    found = []
+    while lanes // 2 >= NARROWEST:
+        lanes //= 2
+        found.append(lanes)
+    return tuple(found)

@@ -96,10 +96,14 @@ def _find_product(nest: Nest) -> Product | None:
     output = offset_of(Load(store.target, store.index), nest.axes)
     if output is None:
         return None
-    candidates = [
-        p for p in (_orient(nest, left, right, factors.dtype), _orient(nest, right, left, factors.dtype)) if p
-    ]
+    both = (_orient(nest, left, right, factors.dtype), _orient(nest, right, left, factors.dtype))
+    candidates = [p for p in both if p and not _is_packed_in_vain(p)]
     return max(candidates, key=lambda p: _suitability(p, output), default=None)
+
+
+def _is_packed_in_vain(found: Product) -> bool:
+    """Whether a panel would be packed as the kernel runs, to be read by a single row."""
+    return found.row_count == ONE and not found.panel.load.buffer.constant and found.panel.value is None
 
 
 def _suitability(found: Product, output: IntExpr) -> tuple[bool, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,21 @@ from pathlib import Path
 import pytest
 
 from cuvil_build.codegen.kernels import EmittedKernel
+from cuvil_build.kernel.expr import Apply
+from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
-from tests.kernel.harness import NARROW, WIDE, Case, compile_gcc, compile_zig, distinct, emit, run_case
-from tests.kernel.nests import CASES
+from tests.kernel.harness import (
+    NARROW,
+    WIDE,
+    WIDEST,
+    Case,
+    compile_gcc,
+    compile_zig,
+    distinct,
+    emit,
+    run_case,
+)
+from tests.kernel.nests import CASES, axes, buffer, load, stage
 
 Built = tuple[dict[str, EmittedKernel], ctypes.CDLL]
 
@@ -25,7 +38,7 @@ def _build(cases: tuple[Case, ...], numbers: Numbers, folder: Path) -> Built:
     return {c.name: k for c, k in zip(cases, kernels)}, ctypes.CDLL(str(library))
 
 
-@pytest.fixture(scope="module", params=[NARROW, WIDE], ids=["16-byte", "32-byte"])
+@pytest.fixture(scope="module", params=[NARROW, WIDE, WIDEST], ids=["16-byte", "32-byte", "64-byte"])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return _build(CASES, request.param, tmp_path_factory.mktemp("kernels"))
 
@@ -34,6 +47,16 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_kernel_computes_what_the_nest_says(built: Built, case: Case) -> None:
     kernels, library = built
     run_case(case, kernels[case.name], library)
+
+
+@pytest.mark.parametrize(("extent", "steps"), [(24, "16 8"), (29, "16 8 4 1"), (7, "4 1"), (32, "16")])
+def test_what_fills_no_whole_vector_goes_through_narrower_ones(extent: int, steps: str) -> None:
+    x, y = buffer("x", [3, extent]), buffer("y", [3, extent], "output")
+    value = Apply("add", (load(x, "i", "j"), load(x, "i", "j")), x.dtype)
+    nest = Nest("map", axes(i=3, j=extent), (stage((), "store", y, ["i", "j"], value),))
+    (kernel,) = emit((Case("sum", nest),), WIDEST)
+    widths = re.findall(r"cuvil_store_f32x(\d+)\(b", kernel.spec.source)
+    assert widths == [word for word in steps.split() if word != "1"]
 
 
 def test_gcc_agrees(tmp_path: Path) -> None:

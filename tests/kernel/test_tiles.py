@@ -40,6 +40,7 @@ from tests.kernel.harness import (
     to_memory,
 )
 from tests.kernel.nests import NCHW, NHWC, axes, buffer, e, load, matmul, number, running_sum, stage, within
+from tests.ops import harness as ops
 
 
 def product(
@@ -379,6 +380,16 @@ def test_what_is_no_float_product_is_left_alone() -> None:
     assert plan_tiles(matmul(), WIDE) is None
     assert plan_tiles(running_sum(), WIDE) is None
     assert plan_tiles(dense(0, 4, 4), WIDE) is None
+
+
+@pytest.mark.parametrize(("rows", "tiled"), [(1, False), (2, True)])
+def test_no_panel_is_packed_for_a_single_row(rows: int, tiled: bool) -> None:
+    """As the kernel runs: one that was packed at build time serves any number of rows."""
+    product = ops.Case("MatMul", [ops.f32(rows, 40), ops.f32(40, 33)])
+    region, _ = ops.lowered(product, ops.reference(product))
+    nest = region.nests[0]
+    assert isinstance(nest, Nest) and (plan_tiles(nest, WIDE) is not None) == tiled
+    assert plan_tiles(dense(1, 33, 40), WIDE) is not None
 
 
 def swish_chain(links: int) -> Nest:

@@ -13,6 +13,7 @@ from cuvil_build.codegen.printers.c_math import math_sections
 from cuvil_build.codegen.printers.c_vectors import (
     c_type_of,
     choose_text,
+    extreme_body,
     load_store_texts,
     short_name,
     splat_text,
@@ -398,6 +399,9 @@ class ValuePrinter:
         head = f"CUVIL_INLINE {kind} cuvil_{v.function}_{name}({params})\n{{\n"
         if lanes == 1:
             return head + integer_body(v.function, dtype) + "}"
+        if v.function in ("max", "min"):
+            mask = self.type_of(VType(DTYPES[f"int{dtype.bits}"], lanes))
+            return head + extreme_body(v.function, name, mask) + "}"
         scalar = Op(
             v.function, tuple(Var(f"{n}[i]", VType(dtype)) for n in "ab"[: len(v.args)]), VType(dtype)
         )

@@ -33,6 +33,15 @@ def splat_text(short: str, lanes: int, c_type: str) -> str:
     )
 
 
+def extreme_body(function: str, name: str, mask: str) -> str:
+    """The larger or smaller integers of two vectors, in a form that compilers know as one instruction."""
+    sign = ">" if function == "max" else "<"
+    return (
+        f"    const {mask} m = ({mask})(a {sign} b);\n"
+        f"    return ({name})((m & ({mask})a) | (~m & ({mask})b));\n"
+    )
+
+
 def choose_text(name: str, mask: str) -> str:
     return (
         f"CUVIL_INLINE {name} cuvil_choose_{name}({mask} m, {name} a, {name} b)\n{{\n"

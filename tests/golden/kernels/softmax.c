@@ -61,9 +61,12 @@ CUVIL_INLINE f32x1 cuvil_scale_f32x1(f32x1 p, i32x1 n)
 }
 
 /* 1 ULP. Cody and Waite's reduction by ln 2 in two parts, then a polynomial on [-ln 2 / 2, ln 2 / 2]. The
- * rounding shift leaves the integer in the low bits, so no conversion can overflow. */
+ * rounding shift leaves the integer in the low bits, so no conversion can overflow. What is too small for any
+ * number becomes zero before it is scaled: x86 CPUs take over a hundred cycles for a product that underflows, and
+ * masked scores of attention are such arguments. */
 CUVIL_INLINE f32x1 cuvil_exp_f32x1(f32x1 x)
 {
+    i32x1 gone = (i32x1)(x < -103.98f);
     x = cuvil_min_number_f32x1(x, (f32x1){0} + 89.0f);
     x = cuvil_max_number_f32x1(x, (f32x1){0} - 105.0f);
     f32x1 shifted = x * 1.44269504f + 12582912.0f;
@@ -76,6 +79,7 @@ CUVIL_INLINE f32x1 cuvil_exp_f32x1(f32x1 x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
+    p = (f32x1)((i32x1)p & ~gone);
     return cuvil_scale_f32x1(p, (i32x1)((u32x1)shifted - 0x4b400000u));
 }
 
@@ -114,9 +118,12 @@ CUVIL_INLINE f32x8 cuvil_scale_f32x8(f32x8 p, i32x8 n)
 }
 
 /* 1 ULP. Cody and Waite's reduction by ln 2 in two parts, then a polynomial on [-ln 2 / 2, ln 2 / 2]. The
- * rounding shift leaves the integer in the low bits, so no conversion can overflow. */
+ * rounding shift leaves the integer in the low bits, so no conversion can overflow. What is too small for any
+ * number becomes zero before it is scaled: x86 CPUs take over a hundred cycles for a product that underflows, and
+ * masked scores of attention are such arguments. */
 CUVIL_INLINE f32x8 cuvil_exp_f32x8(f32x8 x)
 {
+    i32x8 gone = (i32x8)(x < -103.98f);
     x = cuvil_min_number_f32x8(x, (f32x8){0} + 89.0f);
     x = cuvil_max_number_f32x8(x, (f32x8){0} - 105.0f);
     f32x8 shifted = x * 1.44269504f + 12582912.0f;
@@ -129,6 +136,7 @@ CUVIL_INLINE f32x8 cuvil_exp_f32x8(f32x8 x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
+    p = (f32x8)((i32x8)p & ~gone);
     return cuvil_scale_f32x8(p, (i32x8)((u32x8)shifted - 0x4b400000u));
 }
 
@@ -237,10 +245,10 @@ CUVIL_INLINE float cuvil_sum_lanes_f32x8(f32x8 v)
     return s2_0;
 }
 
-CUVIL_KERNEL void reduce_ed02ebb2(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void reduce_08aac5c6(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch);
 
-CUVIL_KERNEL void reduce_ed02ebb2(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
+CUVIL_KERNEL void reduce_08aac5c6(void *const *buffers, const int64_t *dims, int64_t begin, int64_t end,
     void *scratch)
 {
     const float *const b0 = buffers[0];
@@ -252,17 +260,17 @@ CUVIL_KERNEL void reduce_ed02ebb2(void *const *buffers, const int64_t *dims, int
         for (int64_t i0 = 0; i0 < d0; i0++) {
             f32x8 sum0 = cuvil_splat_f32x8((-__builtin_inff()));
             float rest0 = (-__builtin_inff());
-            f32x4 half0 = cuvil_splat_f32x4((-__builtin_inff()));
+            f32x4 narrow0 = cuvil_splat_f32x4((-__builtin_inff()));
             for (int64_t j0 = 0; j0 < 32; j0 += 8) {
                 sum0 = cuvil_max_f32x8(sum0, cuvil_load_f32x8(b0 + 33 * i0 + j0));
             }
             for (int64_t j0 = 32; j0 < 33; j0++) {
                 rest0 = cuvil_max_f32(rest0, b0[33 * i0 + j0]);
             }
-            const float t0_0 = cuvil_max_f32(cuvil_max_f32(cuvil_max_lanes_f32x8(sum0), cuvil_max_lanes_f32x4(half0)), rest0);
+            const float t0_0 = cuvil_max_f32(cuvil_max_f32(cuvil_max_lanes_f32x8(sum0), cuvil_max_lanes_f32x4(narrow0)), rest0);
             f32x8 sum1 = cuvil_splat_f32x8(0.0f);
             float rest1 = 0.0f;
-            f32x4 half1 = cuvil_splat_f32x4(0.0f);
+            f32x4 narrow1 = cuvil_splat_f32x4(0.0f);
             for (int64_t j0 = 0; j0 < 32; j0 += 8) {
                 const f32x8 v0 = cuvil_exp_f32x8((cuvil_load_f32x8(b0 + 33 * i0 + j0) - cuvil_splat_f32x8(t0_0)));
                 cuvil_store_f32x8(t1 + j0, v0);
@@ -273,7 +281,7 @@ CUVIL_KERNEL void reduce_ed02ebb2(void *const *buffers, const int64_t *dims, int
                 t1[j0] = v1;
                 rest1 = (rest1 + v1);
             }
-            const float t2_0 = ((cuvil_sum_lanes_f32x8(sum1) + cuvil_sum_lanes_f32x4(half1)) + rest1);
+            const float t2_0 = ((cuvil_sum_lanes_f32x8(sum1) + cuvil_sum_lanes_f32x4(narrow1)) + rest1);
             for (int64_t j0 = 0; j0 < 32; j0 += 8) {
                 const f32x8 v2 = (cuvil_load_f32x8(t1 + j0) / cuvil_splat_f32x8(t2_0));
                 cuvil_store_f32x8(b1 + 33 * i0 + j0, v2);
