@@ -32,6 +32,8 @@ from cuvil_build.ops.scalar import add, call, cast, div, select, sub
 DOMAIN = "ai.onnx.ml"
 ROWS = 16
 """Rows that walk the same tree one after the other, while its nodes are in the cache."""
+ABREAST = 4
+"""Trees that a row walks at once."""
 INPUTS = ("float32", "float64", "int32", "int64")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _COMPARE = ("le", "lt", "ge", "gt", "eq", "ne")
@@ -86,10 +88,15 @@ def walk(
             r.store(scores.values, (lane, target), 0.0)
             if scores.given is not None:
                 r.store(scores.given, (lane, target), 0)
-        with r.loop(len(forest.roots)) as tree, r.loop(count) as lane:
-            leaf = trees.leaf(r, tree, first + lane)
-            with trees.weights(r, leaf) as (target, weight):
-                _combine(r, scores, (lane, target), weight, aggregate)
+        abreast = trees.abreast
+        whole = len(forest.roots) // abreast
+        for number, start, stop in ((abreast, 0, whole), (1, whole * abreast, len(forest.roots))):
+            if start == stop:
+                continue
+            with r.loop(stop, start=start) as turn, r.loop(count) as lane:
+                for leaf in trees.leaves(r, turn * number, number, first + lane):
+                    with trees.weights(r, leaf) as (target, weight):
+                        _combine(r, scores, (lane, target), weight, aggregate)
         with r.loop(count) as lane:
             if aggregate == "AVERAGE":
                 with r.loop(targets) as target:
@@ -119,18 +126,33 @@ class _Trees:
             self._leaf_starts = build.table(forest.leaf_starts)
             self._targets, self._weights = build.table(forest.targets), build.table(forest.weights)
 
-    def leaf(self, r: RoutineWriter, tree: IntExpr, row: IntExpr) -> Local:
-        at = r.let(cast(load(self._roots, tree), INT64), "at")
-        feature = r.let(cast(load(self._features, at), INT64), "feature")
-        with r.repeat(call("ge", feature, 0)):
-            value = r.let(cast(load(self._source, row, feature), self._dtype), "value")
-            truth = self._truth(r, at, value)
-            if self._missing is not None:
-                tracks = call("and", call("isnan", value), call("ne", load(self._missing, at), 0))
-                truth = call("or", truth, tracks)
-            r.set(at, select(truth, add(at, 1), cast(load(self._other, at), INT64)))
-            r.set(feature, cast(load(self._features, at), INT64))
-        return at
+    @property
+    def abreast(self) -> int:
+        """Trees that are walked at once: steps of one wait for memory, and the end of a walk is guessed wrong
+        most often. A walk that ends first stays at its leaf."""
+        walks = bool(self._modes_used) and MEMBER not in self._modes_used
+        return ABREAST if walks and len(self._forest.roots) >= 2 * ABREAST else 1
+
+    def leaves(self, r: RoutineWriter, first: IntExpr, count: int, row: IntExpr) -> list[Local]:
+        """Where a row ends up in trees that follow each other."""
+        places = [r.let(cast(load(self._roots, first + n), INT64), "at") for n in range(count)]
+        features = [r.let(cast(load(self._features, at), INT64), "feature") for at in places]
+        going: Expr = call("ge", features[0], 0)
+        for feature in features[1:]:
+            going = call("or", going, call("ge", feature, 0))
+        with r.repeat(going):
+            for at, feature in zip(places, features):
+                inner = call("ge", feature, 0)
+                seen = feature if count == 1 else select(inner, feature, 0)
+                value = r.let(cast(load(self._source, row, seen), self._dtype), "value")
+                truth = self._truth(r, at, value)
+                if self._missing is not None:
+                    tracks = call("and", call("isnan", value), call("ne", load(self._missing, at), 0))
+                    truth = call("or", truth, tracks)
+                after = select(truth, add(at, 1), cast(load(self._other, at), INT64))
+                r.set(at, after if count == 1 else select(inner, after, at))
+                r.set(feature, cast(load(self._features, at), INT64))
+        return places
 
     def _truth(self, r: RoutineWriter, at: Local, value: Local) -> Expr:
         threshold = load(self._values, at)

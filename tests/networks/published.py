@@ -24,8 +24,8 @@ import yaml
 
 from cuvil_build import __version__
 from cuvil_build.api import Options, Project
-from cuvil_build.bundle.golden import read_golden
-from cuvil_build.measure import Runner, Timing, compare_runtimes, cost_of_calls
+from cuvil_build.measure import Feeds, Runner, Timing, compare_runtimes, cost_of_calls
+from cuvil_build.reference import run_reference
 from tests.e2e.workshop import MORE_MODELS, PACKAGE_MODELS, sample
 from tests.networks.machine import machine
 
@@ -60,12 +60,16 @@ def write_project(work: Path, models: Path, names: Sequence[str], targets: Seque
     (work / "cuvil.yaml").write_text(yaml.safe_dump(known, sort_keys=False), encoding="utf-8")
 
 
-def measure(folder: Path, model: Path, rounds: int) -> Row:
-    """The first sample, one thread."""
-    case = read_golden(folder / "golden.safetensors")[0]
-    feeds = dict(case.inputs)
+def build(work: Path, selector: str) -> None:
+    result = Project.load(work, environ=dict(os.environ)).build([selector], options=Options(jobs=2))
+    if not result.ok:
+        raise SystemExit("\n".join(f"{f.step}: {f.error}" for f in result.failures))
+
+
+def measure(folder: Path, model: Path, feeds: Feeds, rounds: int) -> Row:
+    """One thread."""
     runners = [Runner("cuvil", "cuvil", folder), Runner("onnxruntime", "onnxruntime", model)]
-    ours, peer = compare_runtimes(runners, feeds, rounds=rounds, want=dict(case.outputs))
+    ours, peer = compare_runtimes(runners, feeds, rounds=rounds, want=run_reference(model, feeds).outputs)
     for timing in (ours, peer):
         if timing.problem:
             raise SystemExit(f"{timing.label}: {timing.problem}")
@@ -180,6 +184,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, help="folder of NAME/model.onnx")
     parser.add_argument("--model", action="append", choices=[*MODELS], help="repeatable; all without one")
     parser.add_argument("--target", action="append", help="repeatable")
+    parser.add_argument("--built", action="store_true", help="time what is built, as it is")
     parser.add_argument("--machine", default=machine(), help="what the page calls this machine")
     parser.add_argument("--rounds", type=int, default=25, help="timed calls")
     arguments = parser.parse_args()
@@ -187,16 +192,15 @@ def main() -> None:
     if arguments.work and arguments.models:
         names, targets = arguments.model or [*MODELS], arguments.target or ["x86_64-avx2"]
         write_project(arguments.work, arguments.models, [*MODELS], targets)
-        project = Project.load(arguments.work, environ=dict(os.environ))
         host = kept.setdefault(arguments.machine, {"targets": {}})
         host["versions"] = f"Cuvil {__version__}, onnxruntime {onnxruntime.__version__}"
         for name in names:
             for target in targets:
-                result = project.build([f"model:{name},target:{target}"], options=Options(jobs=2))
-                if not result.ok:
-                    raise SystemExit("\n".join(f"{f.step}: {f.error}" for f in result.failures))
                 folder = arguments.work / f"build/{name}/fp32/{target}"
-                row = measure(folder, arguments.models / name / "model.onnx", arguments.rounds)
+                if not (arguments.built and folder.exists()):
+                    build(arguments.work, f"model:{name},target:{target}")
+                feeds = sample(name, MODELS[name]["inputs"], 1)
+                row = measure(folder, arguments.models / name / "model.onnx", feeds, arguments.rounds)
                 print(name, target, row, file=sys.stderr, flush=True)
                 host["targets"].setdefault(target, {})[name] = row
                 KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")

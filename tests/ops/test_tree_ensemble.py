@@ -60,7 +60,7 @@ GAPS = np.where(np.random.default_rng(3).uniform(size=X.shape) < 0.2, np.nan, X)
 
 
 def regressor(targets: Sequence[Sequence[int]], x: np.ndarray = X, **more: Any) -> Case:
-    trees, modes, missing = 5, more.pop("modes", MODES[:1]), more.pop("missing", False)
+    trees, modes, missing = more.pop("trees", 5), more.pop("modes", MODES[:1]), more.pop("missing", False)
     attributes = {**nodes(trees, modes, missing), **leaves(trees, "target", targets, -1), **more}
     attributes["n_targets"] = max(t for ts in targets for t in ts) + 1
     fixed = [(0, x.ndim - 1)]
@@ -114,6 +114,8 @@ CASES = [
     ensemble(np.float64),
     ensemble(np.float32, aggregate=0),
     regressor([[0]]),
+    regressor([[0], [1, 2]], trees=10),
+    regressor([[0]], GAPS, trees=7, missing=True, modes=MODES[:2]),
     regressor([[0], [1, 2]], base_values=[0.5, -0.5, 2.0]),
     regressor([[0]], aggregate_function="AVERAGE", base_values=[1.5]),
     regressor([[0], [1]], aggregate_function="MIN"),
