@@ -51,7 +51,7 @@ def test_kernel_computes_what_the_nest_says(built: Built, case: Case) -> None:
 
 @pytest.mark.parametrize(("extent", "steps"), [(24, "16 8"), (29, "16 8 4 1"), (7, "4 1"), (32, "16")])
 def test_what_fills_no_whole_vector_goes_through_narrower_ones(extent: int, steps: str) -> None:
-    x, y = buffer("x", [3, extent]), buffer("y", [3, extent], "output")
+    x, y = buffer("x", [3, 40]), buffer("y", [3, 40], "output")
     value = Apply("add", (load(x, "i", "j"), load(x, "i", "j")), x.dtype)
     nest = Nest("map", axes(i=3, j=extent), (stage((), "store", y, ["i", "j"], value),))
     (kernel,) = emit((Case("sum", nest),), WIDEST)
