@@ -255,9 +255,11 @@ _LONG_ROW = 8
 
 
 def _fetches_rows(found: Product, chosen: TileSchedule, numbers: Numbers) -> bool:
-    """Rows at a stride that leaves them few places in the first-level cache push each other out, and hardware
-    that watches addresses does not foresee them."""
-    if not numbers.tile_slices or chosen.mode != "direct" or not found.rows:
+    """Rows at a stride that leaves them few places in the first-level cache push each other out: it shows
+    where panels keep the second-level cache busy."""
+    if panel_rate(chosen.row_tile, numbers) <= _FAST or not numbers.tile_slices:
+        return False
+    if chosen.mode != "direct" or not found.rows:
         return False
     itemsize = found.dtype.nbytes
     stride, depth = found.streamed.step(found.rows[-1]), found.reduction[-1].extent

@@ -326,11 +326,13 @@ def test_tiles_of_known_rows_fetch_the_whole_next_slice_between_their_steps(rows
 
 
 def test_rows_are_fetched_where_their_stride_leaves_them_few_places() -> None:
+    wide = replace(WIDEST, tile_rows=6, tile_vectors=4)
     for depth, wanted in ((3072, True), (2048, True), (512, True), (768, False), (256, False), (1040, False)):
-        plan = plan_tiles(dense(128, depth, 768), WIDE)
+        plan = plan_tiles(dense(128, depth, 768), wide)
         assert plan is not None and plan.schedule.fetch_rows == wanted, depth
-    plan = plan_tiles(dense(128, 3072, 768), replace(WIDE, tile_slices=False))
-    assert plan is not None and not plan.schedule.fetch_rows
+    for numbers in (replace(wide, tile_slices=False), WIDE):
+        plan = plan_tiles(dense(128, 3072, 768), numbers)
+        assert plan is not None and not plan.schedule.fetch_rows
 
 
 def test_panels_share_columns_evenly() -> None:
