@@ -37,6 +37,8 @@ class Tolerance:
     integers may become either, and what follows differs by more than roundings do."""
     quantum: int = 0
     """What 8-bit integers may be apart, for the same reason."""
+    chained: bool = False
+    """They are quantised more than once: an inner quantum may be several of theirs, and the ratio decides."""
 
     def of(self, dtype: np.dtype[Any]) -> float:
         """Relative to the largest magnitude. Two sums rounded to a narrow dtype may go apart by one unit of
@@ -139,7 +141,9 @@ def compare_value(name: str, have: Array, want: Array, tolerance: Tolerance) -> 
     if _is_float(want.dtype):
         limit = replace(tolerance, relative_to_max=tolerance.of(want.dtype))
         return _compare_floats(name, have.astype(np.float64), want.astype(np.float64), limit)
-    return _compare_exactly(name, have, want, tolerance.quantum if want.dtype.itemsize == 1 else 0)
+    is_byte = want.dtype.itemsize == 1
+    chained = tolerance.least_sqnr if is_byte and tolerance.chained else 0.0
+    return _compare_exactly(name, have, want, tolerance.quantum if is_byte else 0, chained)
 
 
 def _compare_floats(name: str, have: Array, want: Array, tolerance: Tolerance) -> Difference:
@@ -177,11 +181,13 @@ def sqnr(have: Array, want: Array) -> float:
     return float(10 * np.log10(signal / error)) if signal else float("-inf")
 
 
-def _compare_exactly(name: str, have: Array, want: Array, quantum: int = 0) -> Difference:
+def _compare_exactly(
+    name: str, have: Array, want: Array, quantum: int = 0, chained: float = 0.0
+) -> Difference:
     wrong = np.asarray(have != want)
     if quantum and wrong.any():
         wrong = np.abs(have.astype(np.int16) - want.astype(np.int16)) > quantum
-    if not wrong.any():
+    if not wrong.any() or (chained and sqnr(have, want) >= chained):
         return Difference(name, "")
     at, count = _first(wrong), int(wrong.sum())
     largest = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -124,3 +125,13 @@ def test_bytes_may_be_a_quantum_apart_where_it_is_allowed() -> None:
     assert not compare(
         {"y": near.astype(np.int32)}, {"y": want.astype(np.int32)}, Tolerance(quantum=1)
     ).passed
+
+
+def test_bytes_that_are_quantised_twice_are_held_to_the_ratio() -> None:
+    want = np.full(1000, 100, np.uint8)
+    near, far = want.copy(), want.copy()
+    near[0], far[::2] = 103, 120
+    limit = Tolerance(least_sqnr=40, quantum=1)
+    assert not compare({"y": near}, {"y": want}, limit).passed
+    assert compare({"y": near}, {"y": want}, replace(limit, chained=True)).passed
+    assert not compare({"y": far}, {"y": want}, replace(limit, chained=True)).passed

@@ -216,13 +216,14 @@ def allowed(tolerance: Tolerance, model: ir.Model | None) -> Tolerance:
     region itself quantises; what is read in 16 bits the reference rounds once more, after the scale."""
     if model is None or not tolerance.quantum:
         return replace(tolerance, least_sqnr=0.0, quantum=0)
-    quantises = any(node.op_type in QUANTISERS for node in all_nodes(model))
+    quantises = sum(node.op_type in QUANTISERS for node in all_nodes(model))
     constants = [v.const_value.dtype for v in model.graph.initializers.values() if v.const_value is not None]
     read = {*constants, *(v.dtype for v in model.graph.inputs)} & {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
     return Tolerance(
         max([tolerance.relative_to_max, *(last_place(dtype.numpy()) for dtype in read if dtype is not None)]),
         least_sqnr=tolerance.least_sqnr if quantises else 0.0,
         quantum=tolerance.quantum if quantises else 0,
+        chained=quantises > 1,
     )
 
 
