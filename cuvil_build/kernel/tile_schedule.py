@@ -122,8 +122,6 @@ def _row_tile(vectors: int, numbers: Numbers) -> int:
 
 _LEAST_REUSE = 24
 """Tiles that use a panel before it leaves the nearer caches, whatever their rows take: fewer wait for it."""
-_REUSE = 9 / 4
-"""The same for each byte of a panel that a tile reads in a cycle."""
 _MOST_TILES = 64
 _FEW_TILES = 40
 """Up to so many tiles, what a panel costs to bring in shows: it is cut into slices, and fetched ahead."""
@@ -146,9 +144,7 @@ def _tiles_per_block(found: Product, mode: str, row_tile: int, numbers: Numbers)
     if not depth.is_static:
         return _LEAST_REUSE
     fitting = numbers.l2 // 2 // max(1, depth.value * _row_bytes(found, numbers)) // row_tile
-    faster = 0 if found.is_integer else round(_REUSE * panel_rate(row_tile, numbers))
-    least = max(_LEAST_REUSE, faster)
-    return max(least, min(fitting, _MOST_TILES))
+    return max(_LEAST_REUSE, min(fitting, _MOST_TILES))
 
 
 def panel_rate(row_tile: int, numbers: Numbers) -> float:
