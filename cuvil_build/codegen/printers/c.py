@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
 
 from cuvil_build.codegen.printers.c_dots import VNNI
 from cuvil_build.codegen.printers.c_index import FLOOR_HELPERS
@@ -40,12 +38,10 @@ from cuvil_build.kernel.program import (
     StoreStrided,
     Switch,
     Value,
-    Var,
-    VType,
     Walker,
     While,
 )
-from cuvil_build.kernel.prune import prune
+from cuvil_build.kernel.prune import names_used, prune
 
 _HEAD = """\
 #include <stdint.h>
@@ -130,7 +126,7 @@ class Printer:
     def _program(self, program: Program, signature: str, declared: bool) -> str:
         program = prune(program)
         self._index.bounds.clear()
-        self._used = _names_used(program)
+        self._used = names_used(program.body, *(f.body for f in program.functions))
         functions = [self._function(f) for f in program.functions]
         lines = [
             f"    {_pointer_type(p.dtype, p.constant, p.restrict)}{p.name} = buffers[{n}];"
@@ -351,32 +347,3 @@ def _bare(text: str) -> str:
 
 def _pointer_type(dtype: DType, constant: bool, restrict: bool = False) -> str:
     return f"{'const ' if constant else ''}{dtype.c_type} *{'restrict ' if restrict else ''}const "
-
-
-def _names_used(program: Program) -> set[str]:
-    """Names that a statement reads or calls: what else is declared needs no line."""
-    found: set[str] = set()
-
-    def visit(item: Any) -> None:
-        if isinstance(item, IntExpr):
-            found.update(item.symbols())
-        elif isinstance(item, tuple):
-            for part in item:
-                visit(part)
-        elif isinstance(item, Var):
-            found.add(item.name)
-        elif is_dataclass(item) and not isinstance(item, (VType, DType)):
-            for field in fields(item):
-                value = getattr(item, field.name)
-                if isinstance(value, str):
-                    if field.name in ("pointer", "base", "otherwise", "array"):
-                        found.add(value)
-                else:
-                    visit(value)
-        elif isinstance(item, str):
-            found.add(item)
-
-    visit(program.body)
-    for function in program.functions:
-        visit(function.body)
-    return found
