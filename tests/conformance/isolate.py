@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 GIB = 1 << 30
-TAIL = 6000
+TAIL = 65536
 """Bytes of what a process said that are kept when it dies."""
 
 
