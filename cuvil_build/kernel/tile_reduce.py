@@ -10,8 +10,6 @@ from cuvil_build.kernel.tile_context import PACKED_ROWS, ZEROS, Fetching, Panel,
 from cuvil_build.kernel.tile_integers import multiply_integers
 from cuvil_build.kernel.tile_schedule import LINE_BYTES, SHORT
 
-_UNROLLED = 8
-"""Steps of a run that the compiler writes one after the other."""
 Place = Callable[[int], tuple[str, IntExpr]]
 """Pointer and offset of a row's element."""
 
@@ -63,7 +61,9 @@ def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Stateme
     if fetching is None:
         return slices.over_taps([*before, p.For("k", ZERO, slices.length, ONE, at(k), unroll=unroll)])
     runs, run, j = slices.length // fetching.run, IntExpr.of("run"), IntExpr.of("j")
-    steps = p.For("j", ZERO, IntExpr.of(fetching.run), ONE, at(run * fetching.run + j), unroll=_UNROLLED)
+    steps = p.For(
+        "j", ZERO, IntExpr.of(fetching.run), ONE, at(run * fetching.run + j), unroll=context.schedule.unroll
+    )
     fetches = _fetch(context, fetching, panel, run)
     if context.schedule.fetch_rows:
         fetches += _fetch_rows(context, fetching, [f"{prefix}_{r}" for r in range(rows)], step)

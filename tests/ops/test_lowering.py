@@ -19,6 +19,8 @@ from cuvil_build.reference import run_reference
 from .harness import buffer_of, compare, f32, run_region
 
 NHWC = (0, 2, 3, 1)
+LINES = "group"
+"""Of a convolution that reads planes: lines of them with their padding, and the product."""
 
 
 def lower(
@@ -171,7 +173,7 @@ def test_enlarged_product_is_computed_once() -> None:
         "ws": np.array([1, 1, 2, 2], dtype=np.float32),
     }
     region = lower(body, arrays)
-    assert anchors(region)[0] == "window" and len(region.nests) == 2
+    assert anchors(region)[0] == LINES and len(region.nests) == 2
 
 
 def test_pieces_of_a_concat_are_stored_one_by_one() -> None:
@@ -195,13 +197,13 @@ def test_condition_over_a_product_goes_through_memory() -> None:
 def test_operand_of_a_convolution_is_computed_once() -> None:
     body = "a = HardSwish(x)  y = Conv <pads = [1, 1, 1, 1]> (a, w)"
     region = lower(body, {"x": f32(1, 3, 5, 4), "w": f32(4, 3, 3, 3, seed=1)})
-    assert anchors(region) == ["map", "window"]
+    assert anchors(region) == ["map", LINES]
 
 
 def test_padding_before_a_convolution_stays_a_condition() -> None:
     body = "a = Pad(x, wp)  y = Conv(a, w)"
     arrays = {"x": f32(1, 3, 5, 4), "wp": np.array([0, 0, 1, 2, 0, 0, 1, 0]), "w": f32(4, 3, 3, 3, seed=1)}
-    assert anchors(lower(body, arrays)) == ["window"]
+    assert anchors(lower(body, arrays)) == [LINES]
 
 
 def test_physical_order_of_the_output_is_kept_and_inherited() -> None:

@@ -14,6 +14,8 @@ from cuvil_build.toolchain.find import closed_environment, find_toolchain
 _LABEL = re.compile(r"^(\.?L[\w.$]+):")
 _JUMP = re.compile(r"^\s+(?:j[a-z]+|b(?:\.[a-z]+)?|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.?L[\w.$]+)\s*$")
 _STACK = re.compile(r"\((?:%rsp|%rbp)[,)]|\[(?:sp|x29)[,\]]")
+_MOVES = re.compile(r"^\s+add\s+x29, x29,")
+"""A frame pointer stays where it is: what moves is a register like any other."""
 _MULTIPLY_ADD = re.compile(r"^\s+(?:vfn?m(?:add|sub)\d*[ps]s|fml[as]|fmadd)\b")
 
 
@@ -29,7 +31,9 @@ class Loop:
 
     @property
     def stack_accesses(self) -> list[str]:
-        return [line.strip() for line in self.lines if _STACK.search(line)]
+        moves = any(_MOVES.match(line) for line in self.lines)
+        lines = [line.strip() for line in self.lines if _STACK.search(line)]
+        return [line for line in lines if not (moves and "[x29" in line)]
 
 
 def assembly_of(source: str, target: Target, folder: Path) -> str:
