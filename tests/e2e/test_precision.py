@@ -1,0 +1,93 @@
+"""Precision policies of the quickstart: modules right by their own graphs, and still accurate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import cuvil
+from cuvil_build.api import Options, Project
+from cuvil_build.comparison import sqnr
+from tests.e2e.quickstart import copy_quickstart
+from tests.e2e.workshop import Workshop
+
+POLICIES = """\
+precision:
+  fp32: {}
+  int8: {weights: int8, activations: {type: uint8, calibrate: {method: entropy}}}
+  dynamic: {weights: int8, activations: {type: uint8, dynamic: true}}
+  w4: {weights: {type: int4, block: 32, scale: float16}}
+  fp16: {weights: float16, activations: float16}
+"""
+NARROW = ("int8", "dynamic", "w4", "fp16")
+CASES = [
+    *((policy, "x64") for policy in NARROW),
+    ("int8", "pi"),
+    ("w4", "pi"),
+    ("int8", "web"),
+    ("w4", "web"),
+]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Path:
+    """Built for all of CASES, and in float32 natively."""
+    folder = copy_quickstart(tmp_path_factory.mktemp("precision") / "quickstart")
+    file = folder / "cuvil.yaml"
+    builds = "\n".join(
+        f"  - {{model: digits, precision: {p}, target: {t}}}" for p, t in [("fp32", "x64"), *CASES]
+    )
+    before, rest = file.read_text().split("precision:\n  fp32: {}\n")
+    targets = rest.partition("builds:")[0]
+    file.write_text(f"{before}{POLICIES}{targets}builds:\n{builds}\n")
+    result = Project.load(folder, environ=workshop.environ).build([], options=Options(jobs=2))
+    assert result.ok, result.failures
+    return folder
+
+
+def logits_of(project: Path, policy: str) -> np.ndarray:
+    images = np.load(project / "data/heldout.npz")
+    with cuvil.load(project / f"build/digits/{policy}/x64") as module:
+        return module.run(dict(images))["logits"]
+
+
+def accuracy(project: Path, logits: np.ndarray) -> float:
+    (labels,) = np.load(project / "data/labels.npz").values()
+    return float(np.mean(np.argmax(logits, axis=1) == labels.reshape(-1)))
+
+
+@pytest.mark.parametrize("policy", NARROW)
+def test_images_that_training_never_saw_are_told_apart_as_before(project: Path, policy: str) -> None:
+    whole = accuracy(project, logits_of(project, "fp32"))
+    assert accuracy(project, logits_of(project, policy)) >= whole - 0.005
+
+
+@pytest.mark.parametrize("policy", NARROW)
+def test_the_quantised_graph_runs_elsewhere_and_gives_the_same(project: Path, policy: str) -> None:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    graph = project / f"build/digits/{policy}/x64/quantized.onnx"
+    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    (want,) = session.run(["logits"], dict(np.load(project / "data/heldout.npz")))
+    have = logits_of(project, policy)
+    assert sqnr(have, want) >= 40
+    assert np.array_equal(np.argmax(have, axis=1), np.argmax(want, axis=1))
+
+
+@pytest.mark.parametrize(("policy", "target"), CASES, ids="-".join)
+def test_modules_of_every_target_are_verified(project: Path, policy: str, target: str) -> None:
+    report = json.loads((project / f"build/digits/{policy}/{target}/reports/verify.json").read_text())
+    assert report["runners"] and report["cases"] == 1 and report["kernels"]["checked"] > 3
+    assert report["least_sqnr"] == 40 and report["loss"]
+
+
+def test_weights_take_fewer_bytes(project: Path) -> None:
+    sizes = {
+        p: (project / f"build/digits/{p}/x64/weights.safetensors").stat().st_size
+        for p in ("fp32", "int8", "w4")
+    }
+    assert sizes["w4"] < sizes["int8"] < sizes["fp32"] / 2
