@@ -17,9 +17,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from cuvil_build.bundle.files import replacing
 from cuvil_build.errors import Internal
@@ -94,7 +95,23 @@ def write_weights(path: Path, blobs: Sequence[WeightBlob]) -> WeightsFile:
 
 
 def _write(file: IO[bytes], layout: WeightsLayout, blobs: Sequence[WeightBlob]) -> bytes:
+    """Each chunk is hashed by a thread while it is written and the next one is made; no more than two are in
+    memory."""
     digest = hashlib.sha256(layout.header)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        _write_blocks(file, layout, blobs, lambda chunk: thread.submit(digest.update, chunk))
+    file.seek(layout.id_offset)
+    file.write(digest.digest())
+    return digest.digest()
+
+
+def _write_blocks(
+    file: IO[bytes],
+    layout: WeightsLayout,
+    blobs: Sequence[WeightBlob],
+    hashing: Callable[[Any], Future[None]],
+) -> None:
+    last: Future[None] | None = None
     file.write(layout.header)
     file.write(bytes(ID_NBYTES))
     position = layout.id_offset + ID_NBYTES
@@ -102,17 +119,18 @@ def _write(file: IO[bytes], layout: WeightsLayout, blobs: Sequence[WeightBlob]) 
         file.write(bytes(offset - position))
         position = offset
         for chunk in blob.chunks():
+            if last is not None:
+                last.result()
+            last = hashing(chunk)
             file.write(chunk)
-            digest.update(chunk)
             position += memoryview(chunk).nbytes
         if position != offset + blob.nbytes:
             raise Internal(
                 f"block '{blob.name}' was to have {blob.nbytes} bytes and gave {position - offset}"
             )
     file.write(bytes(layout.nbytes - position))
-    file.seek(layout.id_offset)
-    file.write(digest.digest())
-    return digest.digest()
+    if last is not None:
+        last.result()
 
 
 def _pad(tensors: dict[str, tuple[int, int]], end: int) -> int:
