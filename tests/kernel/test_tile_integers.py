@@ -109,7 +109,7 @@ def convolution(
     element = factor(load(x, "n", "c", high, wide), load(zx) if row_zero else None)
     if padding:
         zero = Const(0, element.dtype)
-        element = within([(0, high, size), (0, wide, size)], element, zero)  # type: ignore[list-item]
+        element = within([(0, high, size), (0, wide, size)], element, zero)
     weight = factor(load(w, "o", "c", "ry", "rx"), load(zw, *["o"] * len(zw.shape)) if column_zero else None)
     value = Apply("mul", (Cast(element, INT32), Cast(weight, INT32)), INT32)
     stages = (
@@ -214,7 +214,7 @@ def test_zero_points_along_the_reduction_are_no_matter_of_tiles() -> None:
     total, store = nest.stages
     (zero,) = (b for b in nest.buffers() if b.name == "za")
     moved = Load(zero, (IntExpr.of("k"),))
-    left, right = total.value.args  # type: ignore[union-attr]
+    left, right = total.value.args
     changed = replace(left, value=replace(left.value, args=(left.value.args[0], Cast(moved, INT16))))
     value = Apply("mul", (changed, right), INT32)
     assert find_product(replace(nest, stages=(replace(total, value=value), store))) is None

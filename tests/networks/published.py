@@ -50,7 +50,7 @@ def write_project(work: Path, models: Path, names: Sequence[str], targets: Seque
         facts = MODELS[name]
         cases = (1, 2) if any("second" in spec for spec in facts["inputs"].values()) else (1,)
         for case in cases:
-            np.savez(work / f"samples/{name}-{case}.npz", **sample(name, facts["inputs"], case))  # type: ignore[arg-type]
+            np.savez(work / f"samples/{name}-{case}.npz", **sample(name, facts["inputs"], case))
         samples = [f"samples/{name}-{case}.npz" for case in cases]
         sections[name] = {"source": str(models.absolute() / name / "model.onnx"), "samples": samples}
         if facts["dims"]:

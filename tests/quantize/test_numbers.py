@@ -56,7 +56,7 @@ def test_an_outlier_spoils_its_own_block_alone(zero_points: bool) -> None:
     lambda w, m: by_block(w, 1, 32, "int4", method=m).blocked(1, 32)])  # fmt: skip
 def test_scales_of_the_least_error_are_never_worse(make: object) -> None:
     weights = RNG.standard_t(3, (8, 256)).astype(np.float32)
-    errors = [float(np.square(make(weights, m) - weights).sum()) for m in ("nearest", "mse")]  # type: ignore[operator]
+    errors = [float(np.square(make(weights, m) - weights).sum()) for m in ("nearest", "mse")]
     assert errors[1] <= errors[0]
 
 

@@ -3,50 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 
-from cuvil_build.api import BuildResult, Options, Project
 from cuvil_build.errors import MissingFile
-from tests.steps.built import FIXTURES
-
-CONFIG = """\
-version: 1
-project: quant
-models:
-  net: {source: net.onnx, dims: {batch: {min: 1, max: 8, typical: [3]}}}
-precision:
-  fp32: {}
-  int8:
-    weights: int8
-    activations: {type: uint8, calibrate: {data: calib/*.npz, samples: 8}}
-    keep: {float32: ["name:nobody*"]}
-targets: {x64: {use: x86_64}, avx: {use: x86_64-avx2}}
-"""
-
-
-def project(root: Path, config: str = CONFIG) -> Project:
-    (root / "cuvil.yaml").write_text(config)
-    return Project.load(root, environ=dict(os.environ))
-
-
-def build(root: Path, config: str = CONFIG, until: str = "quantized_reference") -> BuildResult:
-    return project(root, config).build(["precision:int8"], until=until, options=Options(jobs=1))
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    shutil.copyfile(FIXTURES / "mlp.onnx", tmp_path / "net.onnx")
-    (tmp_path / "calib").mkdir()
-    np.savez(
-        tmp_path / "calib" / "a.npz", x=np.random.default_rng(0).standard_normal((8, 20)).astype(np.float32)
-    )
-    return tmp_path
+from tests.steps.quantising import CONFIG, build, project
 
 
 def test_one_quantisation_serves_all_targets_and_fp32_has_none(root: Path) -> None:

@@ -11,10 +11,10 @@ from cuvil_build.bundle.golden import read_golden
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.reference import Reference
 from cuvil_build.steps.workers.tolerances import kernel_tolerance, model_tolerance
-from tests.steps.test_quantize import build, project, root  # noqa: F401 (a fixture)
+from tests.steps.quantising import build, project
 
 
-def test_inputs_are_those_of_the_model_and_outputs_the_quantised_graphs(root: Path) -> None:  # noqa: F811
+def test_inputs_are_those_of_the_model_and_outputs_the_quantised_graphs(root: Path) -> None:
     result = build(root)
     nodes = {node.kind: node for node in result.plan.dag}
     wanted = read_golden(root / nodes["reference"].outputs["cases"])
