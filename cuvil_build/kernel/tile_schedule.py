@@ -165,9 +165,8 @@ def _even_blocks(found: Product, most: int, row_tile: int, numbers: Numbers) -> 
     share rows as well. Weights that the first-level cache holds cost nothing to read again; else each thread
     of two has one block."""
     columns, depth = found.column.extent, found.depth
-    if not found.constant_panel or found.batch or not all(
-        n.is_static for n in (found.row_count, columns, depth)
-    ):  # fmt: skip
+    is_static = all(n.is_static for n in (found.row_count, columns, depth))
+    if not is_static or not found.constant_panel or found.batch:
         return most
     rows, weights = found.row_count.value, columns.value * depth.value
     tiles = -(-rows // row_tile)

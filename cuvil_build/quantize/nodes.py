@@ -50,8 +50,8 @@ class NodeLoss:
     """Range of what it reads, how far that is from usual, and the share that saturates."""
     weights: str
     cause: str
-    fix: str
-    """Policy lines that keep this node from losing."""
+    pattern: str
+    """Of nodes to keep, so that this one loses nothing."""
 
 
 def node_losses(
@@ -88,7 +88,7 @@ def node_losses(
                 operand,
                 stored[0].type if stored else "",
                 cause,
-                f'keep: {{float32: ["name:{(names_of(node) or [name])[0]}"]}}',
+                f"name:{(names_of(node) or [name])[0]}",
             )
         )
     return sorted(rows, key=lambda row: (row.alone.sqnr, row.value))

@@ -117,7 +117,7 @@ def as_text(one: Explained, worst: int, every: bool) -> list[str]:
 
 def worst_patterns(one: Explained, count: int) -> list[str]:
     """Of the nodes that lose most by themselves."""
-    return list(dict.fromkeys(json.loads(_quoted(row["fix"])) for row in one.report["nodes"][:count]))
+    return list(dict.fromkeys(str(row["pattern"]) for row in one.report["nodes"][:count]))
 
 
 def write_policies(path: Path, found: Sequence[Explained], worst: int) -> list[str]:
@@ -134,11 +134,6 @@ def write_policies(path: Path, found: Sequence[Explained], worst: int) -> list[s
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     return said or ["nothing to write: the worst nodes are kept already"]
-
-
-def _quoted(fix: str) -> str:
-    """The pattern in `keep: {float32: ["name:x"]}`."""
-    return fix[fix.index("[") + 1 : fix.rindex("]")]
 
 
 def _node(row: Mapping[str, Any]) -> list[str]:
