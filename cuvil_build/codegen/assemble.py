@@ -500,7 +500,8 @@ def _weight_block(value: GraphValue, packing: Packing | None, number: int) -> We
 
     def data() -> np.ndarray:
         if packing is not None:
-            return pack(constant, packing)
+            as_stored = constant.transpose(value.order) if packing.nibbles else constant
+            return pack(as_stored, packing)
         flat = np.ascontiguousarray(constant.transpose(value.order)).reshape(-1)
         return pack_bits(flat) if value.dtype.is_packed else flat
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cuvil_build.cuir.dtypes import BOOL, INT64, DType, dtype_of_array
 from cuvil_build.cuir.int_expr import ONE, ZERO, Bounds, Call, IntExpr, product
+from cuvil_build.kernel.blocks import is_divided, is_nibbles, is_row
 from cuvil_build.kernel.draft import PENDING, Draft, Pending, integer_index, loads_with_guard
 from cuvil_build.kernel.expr import (
     COMPARE,
@@ -243,6 +244,16 @@ class NestBuilder:
         if view.buffer is None and _is_over_constants(self._sample(view)):
             return view
         return self.operand(view)
+
+    def factors(self, rows: View, weights: View, matrix: bool = True) -> tuple[View, View]:
+        """Both operands of a product of matrices: weights of 4 bits stay as they are, with the rows that they
+        are multiplied with. Not `matrix`: sums run over several dims."""
+        if not matrix or weights.buffer is not None or not is_nibbles(self._sample(weights)):
+            return self.operand(rows), self.weights(weights)
+        sample = self._sample(rows)
+        if rows.buffer is None and not is_row(sample):
+            sample = self._sample(rows := self.operand(rows))
+        return self.materialise(rows) if is_divided(sample) else rows, weights
 
     def settle(self, view: View) -> View:
         """For operators that reduce: a view that contains reductions goes to memory, all else stays."""

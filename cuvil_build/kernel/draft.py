@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, exact_divide, product
 from cuvil_build.errors import Internal
+from cuvil_build.kernel.blocks import without_weights
 from cuvil_build.kernel.expr import TEMP, Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Local, Within
 from cuvil_build.kernel.nest import Axis, Nest, Stage, children
 from cuvil_build.kernel.split import find_split, simplify
@@ -223,7 +224,9 @@ class Draft:
         yield from integers(self.root, seen)
         for statement in self.statements.values():
             yield from statement.index
-            yield from integers(statement.value, seen)
+            heavy = statement.pending.anchor in HEAVY
+            for value in without_weights(statement.value) if heavy else (statement.value,):
+                yield from integers(value, seen)
 
     # Choosing the outer axes ---------------------------------------------------------------------
 

@@ -40,6 +40,11 @@ class Packing:
     """What is added to the elements before they are converted."""
     sums: bool = False
     """Whether each panel of 8-bit elements is followed by the sums of its columns, as int32."""
+    nibbles: bool = False
+    """Whether the operand is one of 4-bit elements, of which `index` counts one after the other."""
+    block: int = 0
+    """Of such an operand: so many steps of a panel stand together, two elements in a byte; 0: each has a byte
+    of its own."""
 
     @property
     def panels(self) -> int:
@@ -52,7 +57,9 @@ class Packing:
 
     @property
     def stored_depth(self) -> int:
-        """Elements of a column in memory, its sum included."""
+        """Elements of a column in memory, its sum included; bytes where two share one."""
+        if self.block:
+            return -(-self.depth // self.block) * self.block // 2
         return -(-self.depth // self.group) * self.group + (4 if self.sums else 0)
 
     @property
@@ -83,12 +90,18 @@ def as_it_lies(buffer: Buffer) -> Packing:
 
 def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
     """The packed operand, one-dimensional."""
-    array = array.astype(np.int16) + np.int16(packing.shift) if packing.shift else array
+    if packing.nibbles:
+        array = _nibbles(array, packing.shift)
+    elif packing.shift:
+        array = array.astype(np.int16) + np.int16(packing.shift)
     array = array.astype(DTYPES[packing.dtype].numpy) if packing.dtype else array
     array = transformed_filters(array, *packing.filter_tile) if packing.filter_tile else array
     batches, depth, columns = _count(packing.batch_axes), packing.depth, packing.column.extent.value
     axes = (*packing.batch_axes, *packing.reduction_axes, packing.column)
-    ordered = _ordered(array, packing, axes).reshape(batches, depth, columns)
+    find = _spread if packing.nibbles else _ordered
+    ordered = find(array, packing, axes).reshape(batches, depth, columns)
+    if packing.block:
+        return _pack_blocks(ordered, packing)
     if packing.group > 1 or packing.sums:
         return _pack_groups(ordered, packing)
     packed = np.zeros((batches, depth * packing.columns), dtype=array.dtype)
@@ -115,6 +128,44 @@ def _pack_groups(ordered: np.ndarray, packing: Packing) -> np.ndarray:
             sums = panel.sum(axis=1, dtype=np.int32).astype("<i4")
             parts.append(sums.view(ordered.dtype).reshape(batches, -1))
     return np.ascontiguousarray(np.concatenate(parts, axis=1)).reshape(-1)
+
+
+def _nibbles(array: np.ndarray, shift: int) -> np.ndarray:
+    """4-bit elements one after the other, as numbers without a sign in a byte each. Their bytes, too, may be
+    given."""
+    flat = array.reshape(-1).astype(np.uint8)
+    if array.dtype == np.uint8:
+        flat = np.stack((flat, flat >> 4), axis=-1).reshape(-1)
+    return (flat & np.uint8(15)) ^ np.uint8(shift)
+
+
+def _pack_blocks(ordered: np.ndarray, packing: Packing) -> np.ndarray:
+    """[batch][panel][block of steps][group of steps][column][step of the group]: low halves of the bytes are
+    the first half of a block, high ones the second."""
+    batches, depth, columns = ordered.shape
+    block, group = packing.block, packing.group
+    count = -(-depth // block)
+    whole = np.zeros((batches, count * block, packing.columns), np.uint8)
+    whole[:, :depth, :columns] = ordered
+    parts: list[np.ndarray] = []
+    for start in range(0, packing.columns, packing.width):
+        panel = whole[:, :, start : start + packing.width]
+        halves = panel.reshape(batches, count, 2, -1, group, panel.shape[2]).transpose(2, 0, 1, 3, 5, 4)
+        parts.append((halves[0] | halves[1] << 4).reshape(batches, -1))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)).reshape(-1)
+
+
+def _spread(flat: np.ndarray, packing: Packing, axes: tuple[Axis, ...]) -> np.ndarray:
+    """Elements that are counted, as an array over `axes`."""
+    (at,) = packing.index
+    steps = [at.coefficient(a.name) for a in axes]
+    assert all(s is not None and s.is_static for s in steps), at
+    strides = [0 if s is None else s.value for s in steps]
+    shape = [a.extent.value for a in axes]
+    start = at.constant_term
+    last = start + sum(s * (n - 1) for s, n in zip(strides, shape, strict=True))
+    assert min(strides, default=0) >= 0 and last < flat.size, at
+    return np.lib.stride_tricks.as_strided(flat[start:], shape, [s * flat.itemsize for s in strides])
 
 
 def _ordered(array: np.ndarray, packing: Packing, axes: tuple[Axis, ...]) -> np.ndarray:

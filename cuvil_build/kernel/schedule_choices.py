@@ -47,7 +47,8 @@ class Choices:
 def tile_choices(found: Product, numbers: Numbers) -> Choices:
     """What the cost model thinks of as well, and other shapes of tiles; in the order of predicted cycles."""
     usual = choose_tiles(found, numbers)
-    possible = dict.fromkeys((*candidates(found, numbers), *_shapes(usual, numbers)))
+    shapes = () if found.blocks else _shapes(usual, numbers)
+    possible = dict.fromkeys((*candidates(found, numbers), *shapes))
     others = sorted((s for s in possible if s != usual), key=lambda s: predict(found, s, numbers))
     return Choices(usual, tuple(others))
 

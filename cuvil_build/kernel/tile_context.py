@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cuvil_build.cuir.dtypes import DTYPES, DType
+from cuvil_build.cuir.dtypes import DTYPES, UINT8, DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.nest import Nest, Stage
@@ -17,7 +17,7 @@ from cuvil_build.kernel.tile_slices import Slices
 PACKED_ROWS, PACKED_PANEL, ZEROS, SPILL = "packed_rows", "packed_panel", "zeros", "spill"
 _SHORTEST_RUN = 8
 _NEAR_BYTES = 8192
-ROW_SUMS, COLUMN_SUMS = "row_sums", "column_sums"
+ROW_SUMS, COLUMN_SUMS, ROW_SCALES = "row_sums", "column_sums", "row_scales"
 PARTIAL = "partial"
 """Sums of the panel's tiles between slices: an output may share memory with an operand."""
 
@@ -61,7 +61,7 @@ class TileContext:
             return None
         if not self.rows.count.is_static:
             return None
-        if self.product.is_integer:
+        if self.product.is_integer or self.product.blocks:
             return None
         if not self.product.depth.is_static or slices.most_steps < _SHORTEST_RUN:
             return None
@@ -96,6 +96,8 @@ class TileContext:
     @property
     def panel_dtype(self) -> DType:
         """Of packed panels: as instructions read them where they are packed as the kernel runs."""
+        if self.product.blocks:
+            return UINT8
         if not self.product.is_integer:
             return self.dtype
         if self.product.constant_panel:
@@ -104,7 +106,10 @@ class TileContext:
 
     @property
     def depth(self) -> IntExpr:
-        """Steps of a packed row or panel: whole groups."""
+        """Steps of a packed row or panel: whole groups, or whole blocks."""
+        if self.product.blocks:
+            steps = self.product.blocks.steps
+            return ceil_divide(self.product.depth, steps) * steps
         return ceil_divide(self.product.depth, self.group) * self.group
 
     @property

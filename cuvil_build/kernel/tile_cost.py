@@ -38,7 +38,7 @@ def predict(found: Product, schedule: TileSchedule, numbers: Numbers) -> float:
     passes = tiles * panels * slices
     sums = rows / tiles * schedule.vectors
     arithmetic = tiles * panels * depth * _step(sums, rows / tiles, schedule, numbers)
-    if found.is_integer:
+    if found.is_integer or found.blocks:
         arithmetic *= numbers.dot_operations / schedule.group
     around = passes * _TILE + tiles * panels * (2 * slices - 1) * sums
     slice_bytes = steps * schedule.width * itemsize
@@ -61,6 +61,11 @@ def candidates(found: Product, numbers: Numbers) -> tuple[TileSchedule, ...]:
 
 def _varied(found: Product, chosen: TileSchedule, numbers: Numbers) -> Iterator[TileSchedule]:
     lanes, tiles = chosen.lanes, chosen.rows_per_block // chosen.row_tile
+    if found.blocks:
+        yield replace(chosen, prefetch=not chosen.prefetch)
+        counts = (chosen.panels_per_chunk // 2, chosen.panels_per_chunk * 2)
+        yield from (replace(chosen, panels_per_chunk=n) for n in counts if n)
+        return
     whole = replace(chosen, k_slice=0, prefetch=False)
     yield whole
     yield replace(chosen, prefetch=not chosen.prefetch and found.constant_panel)

@@ -5,11 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cuvil_build.cuir.dtypes import DType
 from cuvil_build.cuir.int_expr import ZERO, IntExpr
 from cuvil_build.kernel.expr import Apply, Cast, Const, Expr, Load, Within
 from cuvil_build.kernel.nest import Axis, parts
 
 Condition = tuple[IntExpr, IntExpr, IntExpr]
+BLOCK = "block_of_steps"
+"""The symbol of a block of the reduction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nibbles:
+    """Elements of 4 bits, two to a byte."""
+
+    load: Load
+    """Of their bytes."""
+    flat: IntExpr
+    """Which element."""
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Weights of 4 bits that share scales along the reduction: `(code - zero) * scale`."""
+
+    steps: int
+    """That kernels take at once."""
+    size: int
+    """Steps that share a scale, a multiple of `steps`; 0: all."""
+    scale: Load
+    codes: Nibbles
+    zero: Nibbles | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +51,10 @@ class Operand:
     """The other loads of `value`."""
     zero: Expr | None = None
     """Of 8-bit operands: the number, of the same dtype, that is taken off each element."""
+    blocks: Blocks | None = None
+    """Of weights of 4 bits; `offset` is in elements, `load` of their bytes."""
+    row_scale: Load | None = None
+    """Of 8-bit rows that are multiplied with such weights: by `BLOCK`, over the steps of theirs."""
 
     @property
     def parts(self) -> tuple[Operand, ...]:

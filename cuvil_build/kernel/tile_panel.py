@@ -5,6 +5,7 @@ from __future__ import annotations
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.packing import Packing
+from cuvil_build.kernel.tile_blocks import block_packings, panel_pointers
 from cuvil_build.kernel.tile_computed import compute_panel, computed_packings
 from cuvil_build.kernel.tile_context import PACKED_PANEL, Panel, TileContext, depth_index, reduction_loops
 from cuvil_build.kernel.tile_integers import pack_integer_panel, packed_integers
@@ -14,6 +15,8 @@ from cuvil_build.kernel.tile_plan import TilePlan
 def panel_packings(plan: TilePlan) -> dict[str, Packing]:
     """How constants that panels are made of must be packed, by buffer name."""
     found = plan.product
+    if found.blocks:
+        return block_packings(plan)
     if found.panel.value is not None:
         return computed_packings(plan)
     return {found.panel.load.buffer.name: constant_packing(plan)} if found.constant_panel else {}
@@ -43,6 +46,8 @@ def panel_kinds(plan: TilePlan) -> tuple[Panel | None, Panel | None]:
 def make_panel(context: TileContext, panel: Panel) -> list[p.Statement]:
     """`panel_data`: where the panel starts."""
     found, schedule = context.product, context.schedule
+    if found.blocks:
+        return panel_pointers(context)
     if not found.constant_panel:
         return [
             *_made(context, panel),

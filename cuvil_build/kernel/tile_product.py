@@ -12,12 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cuvil_build.cuir.dtypes import INT32, DType
+from cuvil_build.cuir.dtypes import FLOAT32, INT32, DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, product
 from cuvil_build.kernel.access import analyse
+from cuvil_build.kernel.blocks import find_nibbles, find_rows
 from cuvil_build.kernel.expr import Apply, Expr, Load, Within
 from cuvil_build.kernel.nest import Axis, Nest, children, parts
-from cuvil_build.kernel.tile_operand import Operand, any_mentions, find_integers, find_operand, offset_of
+from cuvil_build.kernel.tile_operand import (
+    Blocks,
+    Operand,
+    any_mentions,
+    find_integers,
+    find_operand,
+    offset_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +59,15 @@ class Product:
         return not self.dtype.is_float
 
     @property
+    def blocks(self) -> Blocks | None:
+        """Of weights of 4 bits."""
+        return self.panel.blocks
+
+    @property
     def panel_bytes(self) -> int:
         """Of one element of a panel."""
+        if self.blocks:
+            return 1
         return self.panel.load.dtype.nbytes if self.is_integer else self.dtype.nbytes
 
     @property
@@ -90,6 +105,9 @@ def _find_product(nest: Nest) -> Product | None:
     if not (is_integer or is_wide_float) or not total.axes:
         return None
     axes = (*nest.axes, *total.axes)
+    narrow = _find_narrow(nest, total.axes, factors)
+    if narrow is not None:
+        return narrow if _can_be_epilogue(store.value, nest.axes) else None
     left, right = (find_integers(f, axes) if is_integer else find_operand(f, axes) for f in factors.args)
     if left is None or right is None or not _can_be_epilogue(store.value, nest.axes):
         return None
@@ -99,6 +117,19 @@ def _find_product(nest: Nest) -> Product | None:
     both = (_orient(nest, left, right, factors.dtype), _orient(nest, right, left, factors.dtype))
     candidates = [p for p in both if p and not _is_packed_in_vain(p)]
     return max(candidates, key=lambda p: _suitability(p, output), default=None)
+
+
+def _find_narrow(nest: Nest, reduction: tuple[Axis, ...], factors: Apply) -> Product | None:
+    """A product with weights of 4 bits."""
+    if factors.dtype != FLOAT32:
+        return None
+    axes = (*nest.axes, *reduction)
+    for rows, weights in (factors.args, factors.args[::-1]):
+        panel = find_nibbles(weights, axes, reduction)
+        if panel is not None and panel.blocks is not None:
+            streamed = find_rows(rows, axes, panel.blocks.steps, reduction)
+            return None if streamed is None else _orient(nest, streamed, panel, FLOAT32)
+    return None
 
 
 def _is_packed_in_vain(found: Product) -> bool:

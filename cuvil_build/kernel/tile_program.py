@@ -13,18 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cuvil_build.cuir.dtypes import DType
+from cuvil_build.cuir.dtypes import INT32, DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, minimum
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.expr import Apply, Cast, Expr, IndexValue, Load
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.packing import Packing
 from cuvil_build.kernel.prune import prune
+from cuvil_build.kernel.tile_blocks import block_count, pack_blocks, row_length
 from cuvil_build.kernel.tile_context import (
     COLUMN_SUMS,
     PACKED_PANEL,
     PACKED_ROWS,
     PARTIAL,
+    ROW_SCALES,
     ROW_SUMS,
     ZEROS,
     Panel,
@@ -83,7 +85,12 @@ class _Frame:
         def want(name: str, count: IntExpr, dtype: DType = context.dtype) -> None:
             wanted.append((name, count, dtype))
 
-        if self.schedule.mode == "packed":
+        if self.found.blocks:
+            blocks = block_count(context) * self.schedule.rows_per_block
+            want(PACKED_ROWS, row_length(context) * self.schedule.rows_per_block, context.row_dtype)
+            want(ROW_SUMS, blocks, INT32)
+            want(ROW_SCALES, blocks)
+        elif self.schedule.mode == "packed":
             rows = context.depth * self.schedule.rows_per_block
             want(PACKED_ROWS, rows + self.schedule.lanes, context.row_dtype)
         if has_row_sums(context):
@@ -138,7 +145,7 @@ class _Frame:
             p.SetInt("first_row", self.rows.start_of(IntExpr.of("first_tile"))),
         ]
         if self.schedule.mode == "packed":
-            body += pack_integers(self.context) if self.found.is_integer else pack_rows(self.context)
+            body += self._pack_rows()
         if self._fetches_first:
             body.append(p.SetInt("share", self._share()))
         each, first_panel, last_panel = self.schedule.panels_per_chunk, ZERO, self.panels
@@ -149,10 +156,15 @@ class _Frame:
         body.append(p.For("panel", first_panel, last_panel, ONE, tuple(self._panel())))
         return body
 
+    def _pack_rows(self) -> list[p.Statement]:
+        if self.found.blocks:
+            return pack_blocks(self.context)
+        return pack_integers(self.context) if self.found.is_integer else pack_rows(self.context)
+
     @property
     def _fetches_first(self) -> bool:
         """Whether a tile fetches all of its share before its steps: what it is depends on the rows."""
-        return self.schedule.prefetch and self.context.fetching is None
+        return self.schedule.prefetch and self.context.fetching is None and not self.found.blocks
 
     def _share(self) -> IntExpr:
         """Lines of the next slice that each tile fetches."""

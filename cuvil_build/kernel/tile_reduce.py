@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide
 from cuvil_build.kernel import program as p
+from cuvil_build.kernel.tile_blocks import reduce_blocks, row_length
 from cuvil_build.kernel.tile_context import PACKED_ROWS, ZEROS, Fetching, Panel, TileContext
 from cuvil_build.kernel.tile_integers import multiply_integers
 from cuvil_build.kernel.tile_schedule import LINE_BYTES, SHORT
@@ -21,7 +22,7 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
     if mode == "indirect":
         return []
     if mode == "packed":
-        depth = context.depth
+        depth = row_length(context) if context.product.blocks else context.depth
         return [
             p.Pointer(f"a_{r}", context.row_dtype, PACKED_ROWS, (start + r) * depth + first, True)
             for r in range(rows)
@@ -34,6 +35,8 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
 
 
 def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:
+    if context.product.blocks:
+        return reduce_blocks(context, rows, panel)
     slices, width = context.slices, panel.vectors * context.schedule.lanes
     before, prefix = _tap_pointers(context, rows)
     b = "b"

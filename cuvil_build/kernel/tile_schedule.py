@@ -37,6 +37,8 @@ class TileSchedule:
     """Steps of the reduction that are taken at once: neighbours in a row, and in a column of a panel."""
     row_dtype: str = ""
     """Of packed rows of 8-bit integers, as instructions read them; empty: the product's own."""
+    code_dtype: str = ""
+    """Of codes of 4 bits, as instructions read them."""
     fetch_rows: bool = False
     """Whether tiles fetch the next cache line of their rows."""
 
@@ -60,6 +62,8 @@ SHORT = 8
 
 
 def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
+    if found.blocks:
+        return _choose_blocks(found, numbers)
     mode = row_mode(found)
     lanes = numbers.lanes(found.dtype.nbytes)
     vectors = _vectors(found.row_count, found.column.extent, lanes, numbers)
@@ -76,6 +80,30 @@ def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
     chosen = replace(chosen, k_slice=_k_slice(found, chosen, tiles, numbers))
     chosen = replace(chosen, prefetch=_prefetches(found, chosen, tiles, numbers))
     chosen = replace(chosen, fetch_rows=_fetches_rows(found, chosen, numbers))
+    return replace(chosen, panels_per_chunk=_panels_per_chunk(found, chosen))
+
+
+_PANEL_BYTES = 64
+"""Of float32 columns: how wide panels of 4-bit weights are, whatever the vectors."""
+
+
+def _choose_blocks(found: Product, numbers: Numbers) -> TileSchedule:
+    """Tiles of rows as registers hold their sums: a float for each, and those of a block as integers."""
+    lanes = numbers.lanes(found.dtype.nbytes)
+    vectors = max(1, min(numbers.tile_vectors, _PANEL_BYTES // numbers.vector_bytes))
+    is_wide = numbers.dot_rows == "int16"
+    planes = 1 if is_wide or found.streamed.row_scale else 2
+    free = numbers.vector_registers - 4 - 2 * vectors
+    row_tile = max(1, free // (vectors * (1 + planes)))
+    tiles = found.row_count.is_static and -(-found.row_count.value // row_tile)
+    block = _tiles_per_block(found, "packed", row_tile, numbers)
+    chosen = TileSchedule(
+        "packed", row_tile, vectors, lanes, block * row_tile, 1, 1,
+        prefetch=tiles is False or tiles == 1,
+        group=numbers.dot_group,
+        row_dtype="int16" if is_wide else "int8",
+        code_dtype="int16" if is_wide else numbers.dot_rows,
+    )  # fmt: skip
     return replace(chosen, panels_per_chunk=_panels_per_chunk(found, chosen))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cuvil_build.kernel.blocks import scales_of
 from cuvil_build.kernel.canonical import expressions
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Expr, Load, Within
 from cuvil_build.kernel.nest import Nest
@@ -19,6 +20,7 @@ def widen_constants(nest: Nest) -> tuple[Nest, dict[str, Buffer]]:
     of constants that may be narrow."""
     if nest.anchor not in _PRODUCTS:
         return nest, {}
+    narrow = scales_of(nest)
     parts = expressions(s.value for s in nest.stages)
     loaded = {p.buffer.name: p.buffer for p in parts if isinstance(p, Load) and is_widened(p.buffer)}
     made = {p.buffer.name: p.buffer for p in parts if isinstance(p, Load) and p.buffer.filter_tile}
@@ -27,7 +29,7 @@ def widen_constants(nest: Nest) -> tuple[Nest, dict[str, Buffer]]:
     wide = {
         n: replace(b, dtype=b.dtype.carrier)
         for n, b in sorted(loaded.items())
-        if n not in bare and _is_static(b)
+        if n not in bare and n not in narrow and _is_static(b)
     }
     if not wide:
         return nest, made

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cuvil_build.cuir.dtypes import DType
-from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.cuir.int_expr import ONE, IntExpr
 from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import Index, NestBuilder, View
 from cuvil_build.kernel.expr import Const, Expr
@@ -46,8 +46,11 @@ def lower(
     moves = WindowAttributes.of(attributes)
     found = moves.windows(x.shape[2:], moves.of_weights(w.shape[2:]))
     shape = build.results[0][1]
-    weights = build.weights(w) if group == 1 else build.operand(w)
-    result = convolution(build, build.operand(x), weights, found, group, shape)
+    if group == 1:
+        x, w = build.factors(x, w, matrix=all(size == ONE for size in w.shape[2:]))
+    else:
+        x, w = build.operand(x), build.operand(w)
+    result = convolution(build, x, w, found, group, shape)
     return result if bias is None else build.map("add", result, per_channel(bias, result))
 
 

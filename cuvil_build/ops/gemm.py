@@ -43,8 +43,7 @@ def lower(
     transA: int = 0,
     transB: int = 0,
 ) -> View:
-    left = build.operand(transpose(a, (1, 0)) if transA else a)
-    right = build.weights(transpose(b, (1, 0)) if transB else b)
+    left, right = build.factors(transpose(a, (1, 0)) if transA else a, transpose(b, (1, 0)) if transB else b)
 
     def body(index: Index, loops: Index) -> Expr:
         return mul(left.at((index[0], *loops)), right.at((*loops, index[1])))

@@ -34,7 +34,7 @@ def infer_product(ctx: InferContext, a: Known, b: Known) -> Shape:
 
 
 def lower(build: NestBuilder, a: View, b: View) -> View:
-    return lower_product(build, build.operand(a), build.weights(b), a.dtype, mul)
+    return lower_product(build, *build.factors(a, b), a.dtype, mul)
 
 
 def lower_product(build: NestBuilder, a: View, b: View, dtype: DType, multiply: Multiply) -> View:

@@ -372,6 +372,13 @@ class ValuePrinter:
             return f"(({dtype.c_type})~{texts[0]})" if lanes == 1 else f"(~{texts[0]})"
         if v.function in ("add", "sub", "mul", "neg"):
             return self._wrapping(v, texts)
+        if (
+            lanes > 1
+            and v.function == "shr"
+            and isinstance(by := v.args[1], Lit)
+            and 0 <= by.value < dtype.bits
+        ):
+            return f"({texts[0]} >> {by.value})"
         name = self.type_of(v.type) if lanes > 1 else short_name(dtype)
         function = f"{v.function}_{name}"
         self.helper(function, self._integer_function(v, name))
