@@ -13,7 +13,7 @@ from cuvil_build.config.files import check_files
 from cuvil_build.config.layers import ENV_PREFIX
 from cuvil_build.config.load import CONFIG_NAME, LoadedProject, load_project
 from cuvil_build.config.matrix import Variant, variants
-from cuvil_build.config.precision import calibration_path
+from cuvil_build.config.precision import calibration_path, function_path, is_function
 from cuvil_build.config.project import Project as Config
 from cuvil_build.errors import NotYet
 from cuvil_build.execute.build import Builder, BuildResult, Options
@@ -195,7 +195,9 @@ class Project:
         rules = [rule for rule in self.config.fusion.rules if rule != DEFAULT]
         policies = [policy.activations.calibrate for policy in self.config.precision.values()]
         calibration = [calibration_path(entry) for found in policies if found for entry in found.data]
-        return [*samples, *rules, *calibration, *self.config.tuning]
+        metrics = [p.accept.metric for p in self.config.precision.values() if p.accept is not None]
+        functions = [function_path(name) for name in metrics if is_function(name)]
+        return [*samples, *functions, *rules, *calibration, *self.config.tuning]
 
     def _name(self, path: Path) -> str:
         full = path if path.is_absolute() else Path.cwd() / path

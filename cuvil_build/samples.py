@@ -83,7 +83,10 @@ def load_samples(
     inputs: Sequence[InputSpec],
     dims: Mapping[str, DimRange] | None = None,
 ) -> list[Case]:
-    """One case per file, in the order of the paths; all mistakes of all files are reported at once."""
+    """One case per file, in the order of the paths; all mistakes of all files are reported at once.
+
+    Beside all inputs a file may hold arrays that are none: labels, see `load_labels`.
+    """
     cases: list[Case] = []
     errors: list[CuvilError] = []
     for path in paths:
@@ -92,7 +95,7 @@ def load_samples(
         except InvalidSamples as error:
             errors.append(error)
             continue
-        problems = list(_misfits(case, inputs, dims or {}))
+        problems = list(_misfits(case, inputs, dims or {}, labels=True))
         errors += [InvalidSamples(text, loc=Loc(file=str(path)), hint=hint) for text, hint in problems]
         if not problems:
             cases.append({name: case[name] for name, _, _ in inputs})
@@ -101,12 +104,22 @@ def load_samples(
     return cases
 
 
+def load_labels(paths: Sequence[str | Path], inputs: Sequence[InputSpec]) -> list[Case]:
+    """Of files of samples, what is no input: one mapping per file."""
+    names = {name for name, _, _ in inputs}
+    return [{n: a for n, a in read_npz(path).items() if n not in names} for path in paths]
+
+
 def check_case(
-    case: Mapping[str, Array], inputs: Sequence[InputSpec], dims: Mapping[str, DimRange] | None = None
+    case: Mapping[str, Array],
+    inputs: Sequence[InputSpec],
+    dims: Mapping[str, DimRange] | None = None,
+    *,
+    labels: bool = False,
 ) -> Case:
     """The inputs of a case, in the model's order; all that does not fit is reported at once."""
     errors: list[CuvilError] = [
-        InvalidSamples(text, hint=hint) for text, hint in _misfits(case, inputs, dims or {})
+        InvalidSamples(text, hint=hint) for text, hint in _misfits(case, inputs, dims or {}, labels=labels)
     ]
     if errors:
         raise errors[0] if len(errors) == 1 else ManyErrors(errors)
@@ -188,11 +201,16 @@ def _read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, n
 
 
 def _misfits(
-    case: Mapping[str, Array], inputs: Sequence[InputSpec], dims: Mapping[str, DimRange]
+    case: Mapping[str, Array],
+    inputs: Sequence[InputSpec],
+    dims: Mapping[str, DimRange],
+    *,
+    labels: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with a case, each with a hint."""
+    """What is wrong with a case, each with a hint. Arrays that are no input may be `labels`, unless an input
+    is missing: then one of them may be misspelt."""
     names = [name for name, _, _ in inputs]
-    for name in sorted(set(case) - set(names)):
+    for name in sorted(set(case) - set(names)) if not labels or set(names) - set(case) else ():
         yield f"array '{name}' is no input of the model", _nearest(name, names)
     bound: dict[str, tuple[int, str]] = {}
     for name, dtype, shape in inputs:

@@ -18,6 +18,7 @@ from cuvil_build.samples import (
     InputSpec,
     InvalidSamples,
     fitting_sizes,
+    load_labels,
     load_samples,
     numpy_dtype,
     random_samples,
@@ -67,10 +68,24 @@ def test_files_become_cases_in_order(tmp_path: Path) -> None:
     assert cases[0]["scale"].shape == () and cases[1]["image"].sum() == 0
 
 
+def test_what_is_no_input_is_a_label(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz", **good(), label=np.array([3]))
+    (case,) = load_samples([path], INPUTS, DIMS)
+    assert "label" not in case
+    assert [list(found) for found in load_labels([path], INPUTS)] == [["label"]]
+
+
+def test_an_input_that_is_misspelt_is_no_label(tmp_path: Path) -> None:
+    arrays = good()
+    path = write(tmp_path / "a.npz", imag=arrays.pop("image"), **arrays)
+    with pytest.raises(ManyErrors) as caught:
+        load_samples([path], INPUTS, DIMS)
+    assert "array 'imag' is no input of the model\n  hint: did you mean 'image'?" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"imag": np.ones(1)}, "array 'imag' is no input of the model\n  hint: did you mean 'image'?"),
         ({"image": None}, "lacks the input 'image'"),
         ({"image": np.ones((2, 3))}, "array 'image' is float64, the model takes float32"),
         ({"image": np.ones((2, 4), np.float32)}, "image[1] is 4, expected 3"),

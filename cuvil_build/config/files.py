@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cuvil_build.config.load import LoadedProject
-from cuvil_build.config.precision import calibration_path
+from cuvil_build.config.precision import calibration_path, function_path, is_function
 from cuvil_build.config.project import Model, PathSource
 from cuvil_build.errors import CuvilError, ManyErrors, MissingFile
 
@@ -30,6 +30,8 @@ def check_files(loaded: LoadedProject, root: Path, models: Iterable[str]) -> Non
         data = policy.activations.calibrate.data if policy.activations.calibrate is not None else ()
         key = f"precision.{name}.activations.calibrate.data"
         named += [(f"{key}.{i}", calibration_path(entry)) for i, entry in enumerate(data)]
+        if policy.accept is not None and is_function(policy.accept.metric):
+            named.append((f"precision.{name}.accept.metric", function_path(policy.accept.metric)))
     rules = enumerate(project.fusion.rules)
     # a folder for rules may be there before the first rule is
     named += [(f"fusion.rules.{i}", rule) for i, rule in rules if not WILDCARDS & set(rule)]

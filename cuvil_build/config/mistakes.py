@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cuvil_build.config.layers import Layers
-from cuvil_build.config.precision import NODE_PATTERN
+from cuvil_build.config.precision import METRIC, NODE_PATTERN
 from cuvil_build.config.project import json_schema
 from cuvil_build.config.section import BYTE_COUNT, DIM_NAME, EXPECTED, MODEL_NAME, NAME
 from cuvil_build.errors import CuvilError, InvalidValue, MissingKey, UnknownKey, WrongType, nearest
@@ -30,6 +30,7 @@ _PATTERNS = {
     MODEL_NAME: "a model's name is letters, digits, '_' and '-', and starts with a letter",
     BYTE_COUNT: "a size is a whole number with a unit: B, KiB, MiB, GiB, kB, MB or GB",
     DIM_NAME: "a dim is its name, or input[axis]",
+    METRIC: "a metric is cosine, sqnr, max_error or top1, or module:function of the project",
     NODE_PATTERN: "nodes are named as name:GLOB, op:NAME or path:GLOB",
 }
 

@@ -27,6 +27,7 @@ Unbuilt = tuple[tuple[str | int, ...], str]
 
 NODE_PATTERN = r"^(name|op|path):.+$"
 FUNCTION = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+METRIC = rf"^(cosine|sqnr|max_error|top1|{FUNCTION[1:-1]})$"
 
 NodePattern = Annotated[str, Field(pattern=NODE_PATTERN)]
 NodePatterns = Annotated[tuple[NodePattern, ...], BeforeValidator(as_tuple), Field(min_length=1)]
@@ -127,29 +128,38 @@ class Assignment(Section):
 
 
 class Search(Section):
-    """Restores layers until `accept` holds."""
+    """Gives layers their floats back until `accept` holds, as few bytes as it finds."""
 
-    budget: int = not_yet("How many trials.", default=...)
+    budget: int = Field(ge=1, description="How many trials; each runs the quantised graph on the samples.")
 
 
 class Accept(Section):
     """What a build must reach: the quantised graph against the float32 one, on the model's samples."""
 
-    metric: Literal["cosine", "sqnr", "max_error", "top1"] = Field(
-        description="cosine of the outputs; sqnr in dB; the largest error relative to the largest output; "
-        "the share of samples whose largest output stays the largest."
+    metric: Annotated[str, Field(pattern=METRIC)] = Field(
+        description="cosine of the outputs; sqnr in dB; max_error, relative to the largest output; top1, the "
+        "share of samples whose largest output stays the largest; or module:function of the project, called "
+        "with the outputs and with the labels of the samples: arrays that are no input of the model."
     )
-    at_least: float | None = Field(default=None, description="Lower bound of cosine, sqnr and top1.")
-    at_most: float | None = Field(default=None, description="Upper bound of max_error.")
-    search: Search | None = not_yet("Restore layers until the bound holds.")
+    at_least: float | None = Field(default=None, description="Lower bound; all metrics but max_error.")
+    at_most: float | None = Field(default=None, description="Upper bound, of max_error or of a function.")
+    search: Search | None = Field(
+        default=None, description="Restore layers until the bound holds; without it the build fails."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Accept:
+        if is_function(self.metric):
+            if (self.at_least is None) == (self.at_most is None):
+                raise invalid(f"{self.metric} needs one of at_least and at_most")
+            return self
         right, wrong = ("at_most", "at_least") if self.metric == "max_error" else ("at_least", "at_most")
         if getattr(self, right) is None:
             raise invalid(f"{self.metric} needs {right}")
         if getattr(self, wrong) is not None:
             raise invalid(f"{self.metric} has no {wrong}")
+        if self.metric in ("cosine", "top1") and self.at_least is not None and self.at_least > 1:
+            raise invalid(f"{self.metric} is at most 1")
         return self
 
 
@@ -208,10 +218,15 @@ class Precision(Section):
 
 
 def is_function(entry: str) -> bool:
-    """Whether calibration data are what a function yields."""
+    """Whether it names a function of the project, not a file or a metric."""
     return re.fullmatch(FUNCTION, entry) is not None
 
 
+def function_path(entry: str) -> str:
+    """Of `module:function` the module's file, below the project."""
+    return entry.partition(":")[0].replace(".", "/") + ".py"
+
+
 def calibration_path(entry: str) -> str:
-    """The file or glob of calibration data, below the project: of `module:function`, the module's file."""
-    return entry.partition(":")[0].replace(".", "/") + ".py" if is_function(entry) else entry
+    """The file or glob of calibration data, below the project."""
+    return function_path(entry) if is_function(entry) else entry

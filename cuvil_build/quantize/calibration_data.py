@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,12 +11,9 @@ import numpy as np
 import safetensors
 from safetensors.numpy import load_file
 
-from cuvil_build.errors import CuvilError, Loc, nearest
+from cuvil_build.errors import Loc
+from cuvil_build.quantize.project_function import ProjectFunction, call_function, load_function
 from cuvil_build.samples import Case, DimRange, InputSpec, InvalidSamples, check_case, read_npy, read_npz
-
-
-class CalibrationFunction(CuvilError):
-    """A function that should yield calibration samples is not there, fails, or yields something else."""
 
 
 def read_files(
@@ -52,22 +48,8 @@ def read_function(
 ) -> list[Case]:
     """What `name` of a Python file yields: mappings from inputs to arrays, or arrays of the one input."""
     place = f"{file.name}:{name}"
-    spec = importlib.util.spec_from_file_location("cuvil_calibration", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        function = getattr(module, name, None)
-        if not callable(function):
-            raise CalibrationFunction(
-                f"'{file.name}' has no function '{name}'",
-                hint=nearest(name, [n for n in vars(module) if n[0] != "_"]),
-            )
-        rows = list(islice(iter(function()), limit))
-    except CuvilError:
-        raise
-    except Exception as error:  # of the user's code, whatever it is
-        raise CalibrationFunction(f"'{place}' fails: {type(error).__name__}: {error}") from error
+    function = load_function(file, file.name, name)
+    rows = call_function(function, file, file.name, use=lambda made: list(islice(iter(made), limit)))
     return [_checked(_row(row, inputs, place), inputs, dims, place) for row in rows]
 
 
@@ -76,14 +58,14 @@ def _row(row: Any, inputs: Sequence[InputSpec], place: str) -> Mapping[str, np.n
         return {str(key): np.asarray(array) for key, array in row.items()}
     if isinstance(row, np.ndarray):
         return _single(row, inputs, place)
-    raise CalibrationFunction(f"'{place}' yields {type(row).__name__}, not a mapping from inputs to arrays")
+    raise ProjectFunction(f"'{place}' yields {type(row).__name__}, not a mapping from inputs to arrays")
 
 
 def _checked(
     case: Mapping[str, np.ndarray], inputs: Sequence[InputSpec], dims: Mapping[str, DimRange], place: str
 ) -> Case:
     try:
-        return check_case(case, inputs, dims)
+        return check_case(case, inputs, dims, labels=True)
     except InvalidSamples as error:
         raise error.at(Loc(place)) from None
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuvil_build.comparison import sqnr
-from cuvil_build.errors import CuvilError, VerificationFailed
+from cuvil_build.errors import CuvilError
 
 Array: TypeAlias = NDArray[Any]
 Outputs: TypeAlias = Mapping[str, Array]
@@ -88,27 +88,3 @@ def check_outputs(have: Sequence[Outputs], want: Sequence[Outputs]) -> None:
                 )
             if right.size > 1 and np.ptp(right) > 0 and not np.ptp(got):
                 raise DegenerateOutput(f"output '{name}' of sample {number} is {got.flat[0]:.6g} throughout")
-
-
-def check_accept(losses: Mapping[str, Loss], accept: Mapping[str, Any], precision: str) -> str:
-    """What was reached, in words; raises where it is not enough."""
-    metric, low, high = accept["metric"], accept["at_least"], accept["at_most"]
-    for name, loss in sorted(losses.items()):
-        value = loss.metric(metric)
-        if low is not None and value < low:
-            raise _refused(
-                f"{metric} of output '{name}' is {value:.6g}, at least {low:.6g} is asked", precision
-            )
-        if high is not None and value > high:
-            raise _refused(
-                f"{metric} of output '{name}' is {value:.6g}, at most {high:.6g} is allowed", precision
-            )
-    worst = (min if low is not None else max)((loss.metric(metric) for loss in losses.values()), default=0.0)
-    return f"accepted: {metric} {worst:.6g}"
-
-
-def _refused(message: str, precision: str) -> VerificationFailed:
-    return VerificationFailed(
-        f"precision '{precision}' loses too much: {message}",
-        hint=f"'cuvil explain quant precision:{precision}' names the layers that lose most, and what to keep",
-    )

@@ -16,7 +16,7 @@ from cuvil_build.quantize.insert import Quantised
 from cuvil_build.quantize.loss import Loss, loss_of
 from cuvil_build.quantize.numbers import narrow_float
 from cuvil_build.quantize.products import is_constant
-from cuvil_build.quantize.scheme import NARROW_FLOATS, NodePolicy, names_of
+from cuvil_build.quantize.scheme import NARROW_FLOATS, NodePolicy, names_of, pattern_of
 from cuvil_build.quantize.weights import FLOAT_TYPES, Stored
 from cuvil_build.reference import Reference, ReferenceFailed
 from cuvil_build.samples import Case
@@ -88,7 +88,7 @@ def node_losses(
                 operand,
                 stored[0].type if stored else "",
                 cause,
-                f"name:{(names_of(node) or [name])[0]}",
+                pattern_of(node),
             )
         )
     return sorted(rows, key=lambda row: (row.alone.sqnr, row.value))

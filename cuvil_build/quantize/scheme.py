@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -111,6 +112,16 @@ def matches(pattern: str, node: ir.Node, lines: Mapping[str, Sequence[str]]) -> 
 def names_of(node: ir.Node) -> list[str]:
     """Of the source model where they are known, and its own."""
     return list(dict.fromkeys([*source_nodes(node), *([node.name] if node.name else [])]))
+
+
+def named(name: str) -> str:
+    """The pattern of nodes of this name, whatever characters it has."""
+    return f"name:{glob.escape(name)}"
+
+
+def pattern_of(node: ir.Node) -> str:
+    """By which a policy can name it."""
+    return named((names_of(node) or [str(node.name)])[0])
 
 
 def unused_warnings(unused: Iterable[str], model: ir.Model) -> list[str]:

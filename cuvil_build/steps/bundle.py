@@ -33,6 +33,7 @@ STEP = StepKind(
         "report": From("verify", "report"),
         "golden": From("verify", "golden"),
         "quantized": From("quantize", "plain", optional=True),
+        "search": From("quantize", "search", optional=True),
         "memory": From(("check_budget", "plan_memory"), "plan"),
     },
     outputs={"module": "./"},

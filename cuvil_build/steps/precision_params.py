@@ -11,9 +11,11 @@ from cuvil_build.config.precision import (
     Precision,
     WeightType,
     calibration_path,
+    function_path,
     is_function,
 )
 from cuvil_build.errors import MissingFile
+from cuvil_build.steps.sample_files import sample_files
 from cuvil_build.steps.step import StepContext
 
 
@@ -64,7 +66,27 @@ def accept_params(policy: Precision) -> dict[str, Any] | None:
     if policy.accept is None:
         return None
     found = policy.accept
-    return {"metric": found.metric, "at_least": found.at_least, "at_most": found.at_most}
+    names = {"file": "", "function": ""}
+    if is_function(found.metric):
+        names = {"file": function_path(found.metric), "function": found.metric.partition(":")[2]}
+    return {"metric": found.metric, "at_least": found.at_least, "at_most": found.at_most, **names}
+
+
+def search_params(policy: Precision) -> dict[str, Any] | None:
+    """None where layers are not restored."""
+    if policy.accept is None or policy.accept.search is None:
+        return None
+    return {"budget": policy.accept.search.budget, "accept": accept_params(policy)}
+
+
+def metric_files(context: StepContext) -> dict[str, Path]:
+    """What a metric of the project reads: its own file, and labels."""
+    accept = accept_params(precision_of(context))
+    if accept is None or not accept["file"]:
+        return {}
+    labels = context.project.models[context.variant.model].labels
+    given = {} if labels is None else {"labels": context.root / labels.file}
+    return {"metric": context.root / accept["file"], **given, **sample_files(context)}
 
 
 def calibration_files(context: StepContext) -> dict[str, Path]:

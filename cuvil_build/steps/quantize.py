@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cuvil_build.steps.precision_params import (
     calibration_files,
     calibration_params,
     is_quantised,
+    metric_files,
     policy_params,
     precision_of,
+    search_params,
 )
 from cuvil_build.steps.step import From, StepContext, StepKind
 
@@ -18,7 +22,13 @@ def _params(context: StepContext) -> dict[str, object]:
         "calibration": calibration_params(policy.activations),
         "has_samples": bool(context.project.models[context.variant.model].samples),
         "policy": policy_params(context),
+        "search": search_params(policy),
     }
+
+
+def _files(context: StepContext) -> dict[str, Path]:
+    metric = metric_files(context) if search_params(precision_of(context)) is not None else {}
+    return calibration_files(context) | metric
 
 
 STEP = StepKind(
@@ -33,10 +43,11 @@ STEP = StepKind(
         "plain": "quantized.onnx",
         "loss": "loss.json",
         "report": "report.json",
+        "search": "search.jsonl",
         "warnings": "warnings.json",
     },
     params=_params,
-    files=calibration_files,
+    files=_files,
     when=is_quantised,
     packages=("numpy", "onnx", "onnx-ir", "onnxruntime"),
     preload=("cuvil_build.steps.workers.quantize",),

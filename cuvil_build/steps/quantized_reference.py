@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cuvil_build.steps.precision_params import accept_params, is_quantised, precision_of
+from cuvil_build.steps.precision_params import accept_params, is_quantised, metric_files, precision_of
 from cuvil_build.steps.step import From, StepContext, StepKind
 
 
@@ -19,9 +19,14 @@ STEP = StepKind(
     worker="cuvil_build.steps.workers.quantized_reference:run",
     scope="precision",
     phase=1,
-    inputs={"graph": From("quantize", "graph"), "cases": From("reference", "cases")},
+    inputs={
+        "graph": From("quantize", "graph"),
+        "cases": From("reference", "cases"),
+        "search": From("quantize", "search"),
+    },
     outputs={"cases": "cases.safetensors", "report": "reference.json"},
     params=_params,
+    files=metric_files,
     when=is_quantised,
     packages=("numpy", "onnx", "onnxruntime"),
     sealed=True,

@@ -59,6 +59,26 @@ def test_apply_writes_the_lines_and_keeps_comments(folder: Path, capsys: pytest.
     assert "'w4' loses too much: sqnr of output 'y'" in capsys.readouterr().err
 
 
+def test_a_search_is_told_and_what_it_found_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searched = CONFIG.replace("at_least: 190}", "at_least: 26, search: {budget: 9}}")
+    (folder / "cuvil.yaml").write_text(searched)
+    assert main(["explain", "quant", "-C", str(folder), "precision:w4"]) == 0
+    text = capsys.readouterr().out
+    assert "  search for sqnr, at least 26: " in text and "it holds" in text
+    assert "of 9 trials; given up: " in text and "    float32 again: " in text
+    assert main(["explain", "quant", "-C", str(folder), "precision:w4", "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    patterns = [layer["pattern"] for layer in row["search"][-1]["layers"]]
+    assert main(["explain", "quant", "-C", str(folder), "precision:w4", "--apply"]) == 0
+    assert f"cuvil.yaml: precision.w4 keeps {', '.join(patterns)}" in capsys.readouterr().err
+    assert main(["explain", "quant", "-C", str(folder), "precision:w4"]) == 0
+    assert "nothing had to be restored" in capsys.readouterr().out
+    assert main(["build", "-C", str(folder), "precision:w4", "--until", "quantized_reference"]) == 0
+    capsys.readouterr()
+
+
 def test_nothing_quantised_is_a_mistake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "cuvil.yaml").write_text(CONFIG)
     assert main(["explain", "quant", "-C", str(folder), "precision:fp32"]) == 2

@@ -36,7 +36,7 @@ precision:
     activations: {type: uint8, calibrate: {data: calib.npz}}
     keep: {float32: ["op:Softmax"]}
     assign: [{nodes: ["name:a"], weights: float16, activations: float16}]
-    accept: {metric: cosine, at_least: 0.9}
+    accept: {metric: cosine, at_least: 0.9, search: {budget: 3}}
 """
 VALIDATION = {str(Path(module.__file__ or "")) for module in (precision, project, load, mistakes)}
 """Here keys are checked, which is no use of them."""

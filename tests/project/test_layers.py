@@ -101,7 +101,7 @@ CATCH_ALL = {
     "execute/perform.py",
     "execute/server.py",
     "measure/turns.py",
-    "quantize/calibration_data.py",
+    "quantize/project_function.py",
 }
 
 BANNED_NAMES = {"base", "common", "helpers", "manager", "misc", "utils"}

@@ -10,11 +10,11 @@ from safetensors.numpy import save_file
 
 from cuvil_build.quantize.calibrate import CalibrationFailed, calibrate
 from cuvil_build.quantize.calibration_data import (
-    CalibrationFunction,
     read_files,
     read_function,
     split_batches,
 )
+from cuvil_build.quantize.project_function import ProjectFunction
 from cuvil_build.samples import DimRange, InputSpec, InvalidSamples
 from tests.quantize.graphs import fixture
 
@@ -71,7 +71,7 @@ def test_functions_of_the_project(tmp_path: Path) -> None:
         ("broken", "division by zero"),
         ("manny", "no function 'manny'"),
     ):
-        with pytest.raises(CalibrationFunction, match=said):
+        with pytest.raises(ProjectFunction, match=said):
             read_function(file, name, INPUTS, DIMS, 5)
     with pytest.raises(InvalidSamples, match=r"calib\.py:narrow"):
         read_function(file, "narrow", INPUTS, DIMS, 5)

@@ -72,3 +72,70 @@ def test_the_gate_fails_the_build(root: Path) -> None:
     config = CONFIG.replace("    keep:", "    accept: {metric: sqnr, at_least: 150}\n    keep:")
     result = build(root, config)
     assert "loses too much: sqnr of output" in result.failures[0].error
+
+
+METRIC = """\
+import numpy as np
+
+
+def worst(outputs, labels):
+    return float(np.abs(outputs["y"] - labels["right"]).max())
+"""
+WITH_METRIC = CONFIG.replace("typical: [3]}}}", "typical: [3]}}, samples: data/*.npz}").replace(
+    "    keep:", "    accept: {metric: 'checks.metric:worst', at_most: 1000}\n    keep:"
+)
+
+
+def write_metric(root: Path, text: str = METRIC) -> None:
+    for folder in ("checks", "data"):
+        (root / folder).mkdir(exist_ok=True)
+    (root / "checks/metric.py").write_text(text)
+    x = np.random.default_rng(1).standard_normal((4, 20)).astype(np.float32)
+    np.savez(root / "data/a.npz", x=x, right=np.float32(0))
+
+
+def test_a_metric_of_the_project_is_an_ingredient_of_the_gate_alone(root: Path) -> None:
+    write_metric(root)
+    assert build(root, WITH_METRIC).ok
+    assert not build(root, WITH_METRIC).ran
+    write_metric(root, METRIC.replace("max()", "max() + 1"))
+    assert build(root, WITH_METRIC).ran == ("quantized_reference:net/int8",)
+    assert "checks/metric.py" in project(root, WITH_METRIC)._patterns()
+
+
+def test_a_metric_below_its_floor_fails_and_says_what_float32_has(root: Path) -> None:
+    write_metric(root)
+    result = build(root, WITH_METRIC.replace("at_most: 1000", "at_most: 0.001"))
+    assert result.exit_code == 3
+    assert "checks.metric:worst is " in result.failures[0].error
+    assert "at most 0.001 is allowed; the float32 model has " in result.failures[0].error
+
+
+def test_a_mistake_in_a_metric_has_its_line(root: Path) -> None:
+    write_metric(root, METRIC.replace('["right"]', '["rihgt"]'))
+    error = build(root, WITH_METRIC).failures[0].error
+    assert "checks/metric.py:5: error[project-function]: KeyError: 'rihgt'" in error
+    assert "no input of the model: right" in error
+
+
+def test_a_metric_that_is_not_there_has_a_place(root: Path) -> None:
+    with pytest.raises(MissingFile, match=r"no file 'checks/metric\.py'") as caught:
+        project(root, WITH_METRIC.replace("data/*.npz", "calib/*.npz")).plan()
+    assert caught.value.loc.line == 10
+
+
+def test_a_search_restores_what_the_gate_needs(root: Path) -> None:
+    accept = "    accept: {metric: sqnr, at_least: 45, search: {budget: 12}}\n    keep:"
+    config = CONFIG.replace("    keep:", accept)
+    result = build(root, config)
+    assert result.ok, [failure.error for failure in result.failures]
+    (node,) = [n for n in result.plan.dag if n.kind == "quantize"]
+    *trials, end = map(json.loads, (root / node.outputs["search"]).read_text().splitlines())
+    assert not trials[0]["holds"] and end["holds"] and end["layers"]
+    assert {layer["node"] for layer in end["layers"]} == set(end["restored"])
+    report = json.loads((root / node.outputs["report"]).read_text())
+    assert not {row["node"] for row in report["nodes"]} & set(end["restored"])
+    assert report["outputs"]["y"]["sqnr"] >= 45
+    failed = build(root, config.replace("45", "190").replace("12", "1"))
+    assert failed.exit_code == 3
+    assert "after a search of 1 trials: it does not hold, and the budget ended" in failed.failures[0].error

@@ -14,6 +14,7 @@ from cuvil_build.api import Project
 from cuvil_build.cli import console, options, selection
 from cuvil_build.cli.sizes import show_bytes
 from cuvil_build.config.load import CONFIG_NAME
+from cuvil_build.config.precision import Accept
 from cuvil_build.errors import InvalidValue, StepCrashed
 from cuvil_build.quantize.policy_edit import keep_nodes
 
@@ -32,12 +33,19 @@ class Explained:
     precision: str
     report: Mapping[str, Any]
     warnings: Sequence[str]
+    search: Sequence[Mapping[str, Any]] = ()
+    """Trials, and at last what came of them."""
+    bound: str = ""
 
 
 def command(
     selectors: selection.SelectorArgument = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the lines for the worst nodes into cuvil.yaml.")
+        bool,
+        typer.Option(
+            "--apply",
+            help="Write the lines into cuvil.yaml: for what a search restored, or else for the worst nodes.",
+        ),
     ] = False,
     worst: Annotated[int, typer.Option("--worst", min=1, help="Nodes that lines are shown for.")] = 3,
     every: Annotated[bool, typer.Option("--all", help="All nodes, not only those that lose most.")] = False,
@@ -81,12 +89,15 @@ def gather(project: Project, selectors: Sequence[str]) -> list[Explained]:
             variant.precision,
             json.loads(files["report"].read_bytes()),
             json.loads(files["warnings"].read_bytes()),
+            [json.loads(line) for line in files["search"].read_text(encoding="utf-8").splitlines()],
+            _bound(project.config.precision[variant.precision].accept),
         )
     return [found[key] for key in sorted(found)]
 
 
 def as_json(one: Explained) -> dict[str, object]:
-    return {"model": one.model, "precision": one.precision, "warnings": list(one.warnings), **one.report}
+    found = {"model": one.model, "precision": one.precision, "warnings": list(one.warnings), **one.report}
+    return found | ({"search": list(one.search)} if one.search else {})
 
 
 def as_text(one: Explained, worst: int, every: bool) -> list[str]:
@@ -98,6 +109,7 @@ def as_text(one: Explained, worst: int, every: bool) -> list[str]:
             f"  output {name}: SQNR {_figure(loss['sqnr'])} dB, cosine {_figure(loss['cosine'])}, "
             f"largest error {_figure(loss['max_error'])} of the largest value, top-1 {_figure(loss['top1'])}"
         )
+    lines += _search(one)
     rows = report["nodes"] if every else report["nodes"][:SHOWN]
     if rows:
         lines += ["", "  alone / all up to here, in dB"]
@@ -105,7 +117,8 @@ def as_text(one: Explained, worst: int, every: bool) -> list[str]:
         lines += _node(row)
     if len(rows) < len(report["nodes"]):
         lines += ["", f"  and {len(report['nodes']) - len(rows)} that lose less: --all shows them"]
-    kept = [row for row in report["weights"] if row["why"]]
+    restored = {layer["node"] for layer in one.search[-1]["layers"]} if one.search else set()
+    kept = [row for row in report["weights"] if row["why"] and row["node"] not in restored]
     kept = kept if every else kept[:SHOWN]
     lines += [f"  float32: weights of {row['node']}, {row['why']}" for row in kept]
     if report["nodes"]:
@@ -113,6 +126,41 @@ def as_text(one: Explained, worst: int, every: bool) -> list[str]:
         lines += ["", f"  to get the worst back, in precision.{one.precision}:"]
         lines.append(f"    keep: {{float32: [{patterns}]}}")
     return [*lines, ""]
+
+
+def _bound(accept: Accept | None) -> str:
+    if accept is None:
+        return ""
+    if accept.at_least is not None:
+        return f"{accept.metric}, at least {_figure(accept.at_least)}"
+    return f"{accept.metric}, at most {_figure(accept.at_most)}"
+
+
+def _search(one: Explained) -> list[str]:
+    """What was tried, and what it came to."""
+    if not one.search:
+        return []
+    *trials, end = one.search
+    start = f"{_figure(trials[0]['value'])} of the policy as it is, {_figure(end['value'])} now"
+    lines = ["", f"  search for {one.bound}: {start}; {end['end']}"]
+    lines.append(f"    {len(trials) - 1} of {end['budget']} trials; given up: {show_bytes(end['saved'])}")
+    for trial in trials:
+        held = "holds" if trial["holds"] else ""
+        count = len(trial["restored"])
+        words = f"{count:>4} restored  {show_bytes(trial['saved']):>9}  {_figure(trial['value']):>9}  {held}"
+        lines.append(f"    {trial['number']:>4}  {trial['phase']:<9} {words}".rstrip())
+    for layer in end["layers"]:
+        lines.append(f"    float32 again: {', '.join(layer['names']) or layer['node']} ({layer['op']})")
+    if end["layers"]:
+        lines.append(f"    to keep them without a search, in precision.{one.precision}:")
+        lines.append(f"      keep: {{float32: [{', '.join(json.dumps(p) for p in searched_patterns(one))}]}}")
+    return lines
+
+
+def searched_patterns(one: Explained) -> list[str]:
+    """Of what the search restored."""
+    layers = one.search[-1]["layers"] if one.search else []
+    return list(dict.fromkeys(str(layer["pattern"]) for layer in layers))
 
 
 def worst_patterns(one: Explained, count: int) -> list[str]:
@@ -124,7 +172,7 @@ def write_policies(path: Path, found: Sequence[Explained], worst: int) -> list[s
     """Edits the file once, all policies together; says what was written."""
     text, said = path.read_text(encoding="utf-8"), []
     for one in found:
-        patterns = worst_patterns(one, worst)
+        patterns = searched_patterns(one) or worst_patterns(one, worst)
         edited = keep_nodes(text, path.name, one.precision, patterns)
         if edited != text:
             said.append(f"{path.name}: precision.{one.precision} keeps {', '.join(patterns)}")

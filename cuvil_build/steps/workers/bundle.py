@@ -34,6 +34,8 @@ def run(job: Job) -> None:
     }
     if "quantized" in job.inputs:
         files["quantized.onnx"] = job.inputs["quantized"]
+    if "search" in job.inputs and job.inputs["search"].stat().st_size:
+        files["reports/search.jsonl"] = job.inputs["search"]
     if not facts["embedded"]:
         files[WEIGHTS] = job.inputs["weights"]
     files |= {path.name: path for path in sorted(job.inputs["module"].iterdir())}

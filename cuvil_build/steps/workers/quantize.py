@@ -23,10 +23,12 @@ from cuvil_build.quantize.convert import Converted, quantise
 from cuvil_build.quantize.loss import loss_of_outputs
 from cuvil_build.quantize.nodes import NodeLoss, node_losses
 from cuvil_build.quantize.overflow import check_overflow
+from cuvil_build.quantize.restore import Remembered, Trials, restored_layers, restoring
 from cuvil_build.quantize.scheme import Policy, assign, unused_warnings
 from cuvil_build.reference import Reference
 from cuvil_build.samples import Case, DimRange
 from cuvil_build.steps.step import Job
+from cuvil_build.steps.workers.accept import gate_of
 from cuvil_build.steps.workers.cases import input_specs
 
 REPORTED = 4
@@ -57,15 +59,30 @@ def run(job: Job) -> None:
         cases = _calibration_cases(job, original, asked, feeds, warnings)
         return calibrate(original, names, cases, asked["method"], asked["percentile"])
 
-    converted = quantise(model, policy, measure, lines)
+    remembered = Remembered(measure)
+    converted = quantise(model, policy, remembered, lines)
+    want = [case.outputs for case in golden]
+    journal: list[dict[str, Any]] = []
+    if params["search"] is not None:
+        gate = gate_of(job, params["search"]["accept"], input_specs(original))
+        trials = Trials(original, policy, remembered, lines, feeds, want, gate)
+        start = gate.measure(_outputs(model, golden), want).value
+        losses = [] if gate.holds(start) else node_losses(original, converted, feeds[:REPORTED], named)
+        found = trials.search(converted, losses, start, params["search"]["budget"])
+        journal = [*found.rows()]
+        journal[-1]["layers"] = restored_layers(original, found.best.restored)
+        if found.best.restored:
+            policy = restoring(policy, found.best.restored)
+            named = {str(node.name): p for node, p in assign(original, policy, lines).nodes.items()}
+            model = load_graph(job.inputs["graph"], job.blobs)
+            converted = quantise(model, policy, remembered, lines)
+    job.outputs["search"].write_text("".join(json.dumps(round_report(row)) + "\n" for row in journal))
     verify(model)
     warnings += unused_warnings(converted.assigned.unused, original)
     save_graph(model, job.outputs["graph"], job.blobs)
     _write_plain(job, model)
-    have = _outputs(model, golden)
-    want = [case.outputs for case in golden]
-    losses = loss_of_outputs(have, want)
-    data = {"outputs": {name: loss.to_json() for name, loss in sorted(losses.items())}}
+    lost = loss_of_outputs(_outputs(model, golden), want)
+    data = {"outputs": {name: loss.to_json() for name, loss in sorted(lost.items())}}
     job.outputs["loss"].write_text(json.dumps(round_figures(data), indent=1) + "\n")
     rows = node_losses(original, converted, feeds[:REPORTED], named)
     report = _report(converted, rows, data)

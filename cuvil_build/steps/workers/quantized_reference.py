@@ -13,9 +13,11 @@ from cuvil_build.bundle.golden import GoldenCase, read_golden, write_golden
 from cuvil_build.cuir.locations import location_of
 from cuvil_build.cuir.weights import load_graph
 from cuvil_build.errors import Loc
-from cuvil_build.quantize.loss import BEST_DB, DegenerateOutput, check_accept, check_outputs, loss_of_outputs
+from cuvil_build.quantize.loss import BEST_DB, DegenerateOutput, Outputs, check_outputs, loss_of_outputs
 from cuvil_build.reference import Reference, ReferenceFailed
 from cuvil_build.steps.step import Job
+from cuvil_build.steps.workers.accept import gate_of
+from cuvil_build.steps.workers.cases import input_specs
 from cuvil_build.steps.workers.tolerances import TOLERANCE, tolerance_of_dtypes
 
 LEAST_SQNR = 40.0
@@ -38,7 +40,9 @@ def run(job: Job) -> None:
         result = reference.run(case.inputs)
         found.append(GoldenCase(case.inputs, result.outputs))
         engines.add(result.engine)
-    _check(job, model, found, wanted)
+    have, want = [case.outputs for case in found], [case.outputs for case in wanted]
+    _check(model, found, want)
+    accepted = _accept(job, model, have, want)
     write_golden(job.outputs["cases"], found)
     apart = apart_db(model, found)
     least = min(LEAST_SQNR, max(apart - MARGIN, LOWEST))
@@ -49,24 +53,45 @@ def run(job: Job) -> None:
         "model_tolerance": tolerance_of_dtypes(model),
         "least_sqnr": round(least, 1),
         "quantum": QUANTUM,
+        **accepted,
     }
     job.log(json.dumps(report))
     job.outputs["report"].write_text(json.dumps(report, indent=1) + "\n")
 
 
-def _check(job: Job, model: ir.Model, found: list[GoldenCase], wanted: list[GoldenCase]) -> None:
-    params: Any = job.params
-    have, want = [case.outputs for case in found], [case.outputs for case in wanted]
+def _check(model: ir.Model, found: Sequence[GoldenCase], want: Sequence[Outputs]) -> None:
     try:
-        check_outputs(have, want)
+        check_outputs([case.outputs for case in found], want)
     except DegenerateOutput as error:
         for case in found:
             place = first_not_finite(model, case.inputs)
             if place is not None:
                 raise error.at(place) from None
         raise
-    if params["accept"] is not None:
-        job.log(check_accept(loss_of_outputs(have, want), params["accept"], params["precision"]))
+
+
+def _accept(job: Job, model: ir.Model, have: Sequence[Outputs], want: Sequence[Outputs]) -> dict[str, Any]:
+    """Raises where the gate does not hold."""
+    params: Any = job.params
+    if params["accept"] is None:
+        return {}
+    gate = gate_of(job, params["accept"], input_specs(model))
+    found = gate.measure(have, want)
+    plain = {} if gate.function is None else {"float32": gate.function(want)}
+    more = "".join(f"; the float32 model has {value:.6g}" for value in plain.values())
+    job.log(gate.check(found, params["precision"], more + _searched(job)))
+    figures = {"value": found.value, **plain}
+    return {"accept": {"metric": gate.metric} | {k: float(f"{v:.4g}") for k, v in figures.items()}}
+
+
+def _searched(job: Job) -> str:
+    """What a search came to."""
+    rows = [json.loads(line) for line in job.inputs["search"].read_text().splitlines()]
+    if not rows:
+        return ""
+    *trials, end = rows
+    names = ", ".join(layer["pattern"] for layer in end["layers"]) or "none"
+    return f"\n  after a search of {len(trials) - 1} trials: {end['end']}; the best restores {names}"
 
 
 def apart_db(model: ir.Model, found: Sequence[GoldenCase]) -> float:

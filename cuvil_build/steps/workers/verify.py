@@ -62,6 +62,7 @@ def run(job: Job) -> None:
             report[f"kernels, {member}"] = check_kernels(job, target, tolerance, feeds[0], member)
         report["error"] = _compare(executed, cases, whole, facts)
         report |= _accuracy(job, next(iter(executed.values())))
+    report |= {key: reference[key] for key in ("accept",) if key in reference}
     if whole.least_sqnr:
         report["least_sqnr"] = whole.least_sqnr
     if "loss" in job.inputs:
