@@ -62,11 +62,11 @@ def test_apply_writes_the_lines_and_keeps_comments(folder: Path, capsys: pytest.
 def test_a_search_is_told_and_what_it_found_is_written(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    searched = CONFIG.replace("at_least: 190}", "at_least: 26, search: {budget: 9}}")
+    searched = CONFIG.replace("at_least: 190}", "at_least: 31, search: {budget: 9}}")
     (folder / "cuvil.yaml").write_text(searched)
     assert main(["explain", "quant", "-C", str(folder), "precision:w4"]) == 0
     text = capsys.readouterr().out
-    assert "  search for sqnr, at least 26: " in text and "it holds" in text
+    assert "  search for sqnr, at least 31: " in text and "it holds" in text
     assert "of 9 trials; given up: " in text and "    float32 again: " in text
     assert main(["explain", "quant", "-C", str(folder), "precision:w4", "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
