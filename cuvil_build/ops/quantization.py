@@ -11,10 +11,13 @@ from cuvil_build.kernel.builder import NestBuilder, View
 from cuvil_build.kernel.expr import Cast, Const, Expr
 from cuvil_build.kernel.view import Index, reindex
 from cuvil_build.ops.operator import InferContext, Known
-from cuvil_build.ops.scalar import add, call, cast, div, maximum, minimum, mul, sub
+from cuvil_build.ops.scalar import add, bitcast, call, cast, div, maximum, minimum, mul, sub
 from cuvil_build.ops.shapes import Shape, normal_axis
 
 INT16 = DTYPES["int16"]
+_ROUNDED_BITS = 16
+_NO_FRACTION = 1.5 * 2.0**23
+"""A float32 of this size, whose low 16 bits are zero, plus a number of up to 22 bits has no fraction bits."""
 
 
 def is_per_tensor(shape: Shape) -> bool:
@@ -64,7 +67,25 @@ def limits(dtype: DType) -> tuple[int, int]:
 
 
 def quantized(value: Expr, zero_point: Expr | None, dtype: DType) -> Expr:
-    """A float32, already divided by its scale, as the nearest integer (half to even) within the dtype."""
+    """A float32, already divided by its scale, as the nearest integer (half to even) within the dtype.
+
+    Numbers of up to 16 bits are the low bits of a float32 that has no fraction bits: one addition rounds."""
+    low, high = limits(dtype)
+    if dtype.bits > _ROUNDED_BITS:
+        return _rounded(value, zero_point, dtype)
+    if zero_point is None or isinstance(zero_point, Const):
+        shift = 0 if zero_point is None else int(zero_point.value)
+        inside = minimum(maximum(value, float(low - shift)), float(high - shift))
+        whole = bitcast(add(inside, _NO_FRACTION), INT32)
+        return cast(add(whole, shift) if shift else whole, dtype)
+    shifts = cast(zero_point, INT32)
+    wide = cast(shifts, FLOAT32)
+    bottom, top = sub(_number(low), wide), sub(_number(high), wide)
+    whole = bitcast(add(minimum(maximum(value, bottom), top), _NO_FRACTION), INT32)
+    return cast(add(whole, shifts), dtype)
+
+
+def _rounded(value: Expr, zero_point: Expr | None, dtype: DType) -> Expr:
     low, high = limits(dtype)
     if zero_point is None:
         return cast(call("rint", minimum(maximum(value, float(low)), float(high))), dtype)
@@ -84,6 +105,8 @@ def dequantized(value: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
 
 
 def divided(value: Expr, scale: Expr) -> Expr:
+    if isinstance(scale, Const) and scale.value == 1.0:
+        return cast(value, FLOAT32)
     return div(cast(value, FLOAT32), cast(scale, FLOAT32))
 
 
@@ -93,7 +116,8 @@ def centred(build: NestBuilder, x: View, zero_point: View | None, axis: int = 0)
     x = build.operand(x)
     if zero_point is None or is_zero(zero_point):
         return x
-    zero_point = build.operand(zero_point)
+    if zero_point.constant is None or zero_point.constant.size > 1:
+        zero_point = build.operand(zero_point)
     zeros = spread(zero_point, x.shape, axis, 0) if zero_point.rank < 2 else zero_point
     return build.map(lambda e, z: sub(Cast(e, INT16), Cast(z, INT16)), x, zeros)
 

@@ -39,6 +39,9 @@ IMPORT: tuple[str, ...] = (
 )
 """What makes a model that was just read into CU-IR."""
 
+BYTES: tuple[str, ...] = ("move-bytes", "integer-products", "compute-in-quanta", "eliminate-dead")
+"""What makes a graph with QuantizeLinear and DequantizeLinear compute with bytes, before fusion."""
+
 Check = Callable[[str, ir.Model, ir.Model], None]
 """`check(pass name, before, after)`: raises when both do not compute the same."""
 

@@ -19,6 +19,7 @@ from cuvil_build.fusion.rule import load_rules
 from cuvil_build.fusion.source_lines import source_lines
 from cuvil_build.fusion.trust import read_calibration
 from cuvil_build.passes.assign_layouts import assign_layouts
+from cuvil_build.passes.pipeline import BYTES, run_passes
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.tolerances import graph_tolerance
 
@@ -27,6 +28,8 @@ def run(job: Job) -> None:
     model = load_graph(job.inputs["graph"], job.blobs)
     rules = load_rules(job.many("rules").values())
     before = model.clone()
+    for name, rewrite in run_passes(model, BYTES).rewrites:
+        job.log(f"{name}: {rewrite.what}: {', '.join(rewrite.nodes)}")
     overrides = _overrides(job).on(source_lines(model))
     result = fuse_graph(model, rules, overrides, read_calibration(job.params["calibration"]))
     if job.params["strict"] and result.review:
