@@ -63,6 +63,7 @@ def grow(scope: Scope, chain: Chain, anchor: ir.Node, limits: Limits = NO_LIMITS
         if len(region.nodes) == before and element.repeat in ("", "+"):
             region.lacks_link = True
             return region
+    _leave_widening(scope, region)
     for element in reversed(chain.before):
         before = len(region.nodes)
         _grow_up(scope, region, element, limits)
@@ -234,6 +235,8 @@ def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> 
     others = [u for u in scope.users(value) if u not in region.nodes]
     if others:
         return f"value '{value.name}' is read by node '{min(str(u.name) for u in others)}' too"
+    if scope.is_over_sums(node):
+        return f"node '{node.name}' is computed of sums by the product that makes them"
     known = scope.known(value)
     if scope.is_over_constants(node) and all(_packs(scope, u) for u in scope.users(value)):
         return ""
@@ -243,6 +246,10 @@ def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> 
         if node.op_type == "Expand" and scope.kind(region.anchor) == "contraction":
             return ""  # a product reads what is spread where it lies, as heads share keys
         return _view_obstacle(node, scope.known(source), known)
+    if all(
+        scope.kind(u) == "map" and scope.known(u.outputs[0]).shape == known.shape for u in scope.users(value)
+    ):
+        return ""  # another operand of the epilogue, as of a sum of two branches
     to_memory = all(scope.kind(u) == "contraction" for u in scope.users(value))
     if known.shape != wanted.shape and not to_memory:
         return f"node '{node.name}' would be computed more than once for each of its elements"
@@ -252,6 +259,19 @@ def _up_obstacle(scope: Scope, region: Region, node: ir.Node, wanted: Known) -> 
 def _packs(scope: Scope, node: ir.Node) -> bool:
     """Whether it reads constants panel by panel, as often as it likes, or is on the way to what does."""
     return scope.kind(node) in ("contraction", "window") or scope.is_over_constants(node)
+
+
+def _leave_widening(scope: Scope, region: Region) -> None:
+    """What ends as bytes is stored as bytes: who works element by element widens what it reads."""
+    last = region.result.producer()
+    assert last is not None
+    inner = last.inputs[0]
+    if last is region.anchor or last.op_type != "DequantizeLinear" or inner is None:
+        return
+    readers = scope.users(region.result)
+    if inner.producer() in region.nodes and readers and all(scope.kind(r) == "map" for r in readers):
+        del region.nodes[last]
+        region.result = inner
 
 
 # Views at the rim ----------------------------------------------------------------------------------------

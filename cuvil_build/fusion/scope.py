@@ -8,6 +8,7 @@ from functools import cache
 
 import onnx_ir as ir
 
+from cuvil_build.cuir.dtypes import INT32
 from cuvil_build.cuir.opset import FUSED_DOMAIN
 from cuvil_build.cuir.traverse import graphs_within, operands, subgraphs_of
 from cuvil_build.fusion.facts import Facts
@@ -44,6 +45,8 @@ class Scope:
     """Trees of multiplications that were looked at, by their last node; None: it is none."""
     constants: dict[ir.Node, bool] = field(default_factory=dict)
     """What was asked of `is_over_constants`."""
+    sums: dict[ir.Node, bool] = field(default_factory=dict)
+    """What was asked of `is_over_sums`."""
     _users: dict[ir.Value, tuple[ir.Node, ...]] = field(default_factory=dict)
     _operands: dict[ir.Node, tuple[ir.Value, ...]] = field(default_factory=dict)
     _obstacles: dict[ir.Node, str] = field(default_factory=dict)
@@ -61,6 +64,7 @@ class Scope:
         """The graph has changed: what was remembered of it may be wrong."""
         self.products.clear()
         self.constants.clear()
+        self.sums.clear()
         self._users.clear()
         self._operands.clear()
         self._obstacles.clear()
@@ -108,6 +112,33 @@ class Scope:
                 self.constants[current] = True
             pending.pop()
         return self.constants[node]
+
+    def is_over_sums(self, node: ir.Node) -> bool:
+        """Whether a map makes numbers of the sums of an integer product that nothing else reads: its kernel
+        does so before it stores them. What it has stored as bytes is sums no more."""
+        pending = [node]
+        while pending:
+            current = pending[-1]
+            makers = [maker for v in self.data_operands(current) if (maker := self._only_for(v)) is not None]
+            unknown = [m for m in makers if self.kind(m) == "map" and m not in self.sums]
+            is_map = self.kind(current) == "map" and current.op_type != "DequantizeLinear"
+            if current not in self.sums and unknown and is_map:
+                pending += unknown
+                continue
+            found = is_map and any(self.sums.get(m, False) or self._is_integer_product(m) for m in makers)
+            self.sums[current] = found
+            pending.pop()
+        return self.sums[node]
+
+    def _only_for(self, value: ir.Value) -> ir.Node | None:
+        """What makes a value that is read once."""
+        maker = value.producer()
+        if maker is None or maker not in self.depths or value.is_graph_output() or len(self.users(value)) > 1:
+            return None
+        return maker
+
+    def _is_integer_product(self, node: ir.Node) -> bool:
+        return self.kind(node) in ("contraction", "window") and self.known(node.outputs[0]).dtype == INT32
 
     def is_constant(self, value: ir.Value) -> bool:
         """Whether it is known at build time, or computed from what is."""
