@@ -10,6 +10,7 @@ from cuvil_build.cuir.dtypes import INT64, DType
 from cuvil_build.cuir.int_expr import ONE, ZERO, Bounds, IntExpr
 from cuvil_build.errors import CuvilError, Internal, Loc, NotYet, UnsupportedDtype, UnsupportedOperator
 from cuvil_build.kernel.builder import Index, NestBuilder
+from cuvil_build.kernel.exact_floats import use_exact_floats
 from cuvil_build.kernel.expr import INPUT, OUTPUT, Buffer, Expr, Load
 from cuvil_build.kernel.group_region import group_nests
 from cuvil_build.kernel.lines import read_lines
@@ -90,7 +91,7 @@ def lower_region(
         tuple(build.nests),
         tuple(array for _, array in build.constants),
     )
-    region = use_winograd(region, bounds) if winograd else region
+    region = use_exact_floats(use_winograd(region, bounds) if winograd else region)
     return read_lines(group_nests(slide_nests(region)))
 
 
