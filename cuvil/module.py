@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from cuvil.address import address
 from cuvil.dtypes import port_type
 from cuvil.pool import shared
 from cuvil.profile import Profile, Recorder
 
 Shape = tuple[int, ...]
+_ndarray, _empty = np.ndarray, np.empty
 
 
 class CuvilRuntimeError(RuntimeError):
@@ -65,6 +67,10 @@ class _Options(ctypes.Structure):
     ]
 
 
+_KnownInput = tuple[str, "np.dtype[Any] | None", Shape, _DLTensor]
+_PlannedOutput = tuple[str, Shape, "np.dtype[Any]", _DLTensor]
+
+
 class Module:
     """An opened module. Calls from several threads are safe and run one after the other, since a context
     serves one call at a time; load the module once per thread to run them side by side."""
@@ -85,6 +91,7 @@ class Module:
         self._context: int | None = None
         self._lock = threading.Lock()
         self._functions = _Functions(library, name)
+        self._run = self._functions.run
         self._input_names = [t.name for t in inputs]
         self._output_names = [t.name for t in outputs]
         self._input_types = [port_type(t.dtype) for t in inputs]
@@ -92,6 +99,7 @@ class Module:
         # packed inputs never are what the module reads: None is the dtype of no array
         self._input_dtypes = [None if t.is_packed else t.array for t in self._input_types]
         self._packed = [i for i, t in enumerate(self._output_types) if t.is_packed]
+        self._decided_by_run = _decided_by_run(inputs, outputs)
         # everything a call touches is made once: ctypes objects are slow to make
         self._in = (_DLTensor * max(len(inputs), 1))()
         self._out = (_DLTensor * max(len(outputs), 1))()
@@ -106,20 +114,21 @@ class Module:
         for tensor, shape in zip(self._out_tensors, self._out_shapes):
             tensor.shape = ctypes.addressof(shape)
         self._in_shapes: list[ctypes.Array[ctypes.c_int64]] = []
-        self._known_shapes: list[Shape] | None = None
-        self._planned: list[tuple[Shape, np.dtype[Any], _DLTensor]] = []
+        self._known: list[_KnownInput] = []
+        """Inputs as the module was told of them last."""
+        self._planned: list[_PlannedOutput] | None = None
+        """Outputs for these inputs; None where the module has to be asked."""
         self._lent: list[int] = []
         """Outputs whose size has no limit before the run: the module lends its own memory."""
-        self._decided_by_run = _decided_by_run(inputs, outputs)
+        self._unfinished: list[int] = []
         if pool is None and threads > 1:
             pool = shared.address(library, name)
         self._open(weights, threads, pool)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name. Inputs are arrays, or anything with `__dlpack__`; the outputs own their memory."""
-        arrays = self._in_order(inputs)
         with self._lock:
-            return dict(zip(self._output_names, self._call(arrays)))
+            return self._call(inputs)
 
     def __call__(self, *inputs: Any) -> tuple[np.ndarray, ...]:
         """Outputs in the model's order, for inputs in the model's order."""
@@ -127,20 +136,19 @@ class Module:
             counts = f"{len(inputs)} inputs given, expected {len(self._input_names)}"
             raise CuvilRuntimeError(f"{self.name}: {counts}: {', '.join(self._input_names)}")
         with self._lock:
-            return tuple(self._call(list(inputs)))
+            return tuple(self._call(dict(zip(self._input_names, inputs))).values())
 
     def run_through(self, call: Callable[[int, int, int, int], int], inputs: Mapping[str, Any]) -> None:
         """As `run`, with `call(run, context, inputs, outputs)` in the place of the call into the library: for
         code in C that makes it, once or often. `run` is the function's address; 0 is success."""
         function = self._functions.run
-        address = ctypes.cast(function, ctypes.c_void_p).value or 0
-        arrays = self._in_order(inputs)
+        place = ctypes.cast(function, ctypes.c_void_p).value or 0
         with self._lock:
-            self._functions.run = lambda context, given, made: call(address, context, given, made)
+            self._run = lambda context, given, made: call(place, context, given, made)
             try:
-                self._call(arrays)
+                self._call(inputs)
             finally:
-                self._functions.run = function
+                self._run = function
 
     def profile(self, inputs: Mapping[str, Any], rounds: int = 20) -> Profile:
         """What each call of a kernel takes, median over so many runs; one before them warms up."""
@@ -210,41 +218,68 @@ class Module:
             if self._functions.profile(self._context, counters):
                 raise CuvilRuntimeError(f"{self.name}: {self._functions.text(self._context)}")
 
-    def _call(self, arrays: list[Any]) -> list[np.ndarray]:
-        context = self._context
+    def _call(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """In few steps where the inputs have the dtypes and shapes that they had at the last call: a small
+        model runs in less time than it takes to look at them one by one."""
+        context, known, planned = self._context, self._known, self._planned
         if context is None:
             raise CuvilRuntimeError(f"{self.name}: the module is closed")
-        shapes = []
-        for index, (array, dtype, tensor) in enumerate(zip(arrays, self._input_dtypes, self._in_tensors)):
-            if type(array) is not np.ndarray or array.dtype is not dtype or not array.flags.carray:
-                array, shape = self._prepared(index, array)
-                arrays[index] = array
-            else:
-                shape = array.shape
-            tensor.data = _address(array)
-            shapes.append(shape)
-        if shapes != self._known_shapes:
-            self._plan(context, shapes)
-        outputs = []
-        for shape, dtype, tensor in self._planned:
-            output = np.empty(shape, dtype)
-            tensor.data = _address(output)
-            outputs.append(output)
+        if len(inputs) != len(known):
+            planned = None
+        try:
+            for name, dtype, shape, tensor in known:
+                array = inputs[name]
+                if (
+                    type(array) is not _ndarray
+                    or array.dtype is not dtype
+                    or array.shape != shape
+                    or not array.flags.carray
+                ):
+                    planned = None
+                    break
+                tensor.data = address(array)
+        except KeyError:
+            planned = None
+        if planned is None:
+            planned, _alive = self._prepare(context, inputs)
+        outputs = {}
+        for name, shape, dtype, tensor in planned:
+            outputs[name] = output = _empty(shape, dtype)
+            tensor.data = address(output)
         for index in self._lent:
             self._out_tensors[index].data = None
-        if self._functions.run(context, self._in_address, self._out_address):
-            self._known_shapes = None
+        if self._run(context, self._in_address, self._out_address):
+            self._planned = None
             raise CuvilRuntimeError(f"{self.name}: {self._functions.text(context)}")
-        for index in self._decided_by_run:
-            if index not in self._lent:
-                outputs[index] = self._cut(outputs[index], index)
-        for index in self._lent:
-            outputs[index] = self._taken(index)
-        for index in self._packed:
-            shape = self._shape(index)
-            unpacked = self._output_types[index].unpack(outputs[index], math.prod(shape))
-            outputs[index] = unpacked.reshape(shape)
+        if self._unfinished:
+            self._finish(outputs)
         return outputs
+
+    def _prepare(
+        self, context: int, inputs: Mapping[str, Any]
+    ) -> tuple[list[_PlannedOutput], list[np.ndarray]]:
+        """Arrays as the module reads them, which live as long as the call, for inputs of any kind."""
+        given = self._in_order(inputs)
+        prepared = [self._prepared(index, array) for index, array in enumerate(given)]
+        for (array, _), tensor in zip(prepared, self._in_tensors):
+            tensor.data = address(array)
+        shapes = [shape for _, shape in prepared]
+        planned = self._planned
+        if planned is None or shapes != [shape for _, _, shape, _ in self._known]:
+            planned = self._plan(context, shapes)
+        return planned, [array for array, _ in prepared]
+
+    def _finish(self, outputs: dict[str, np.ndarray]) -> None:
+        """Outputs whose size the run decided, and those with elements that share bytes."""
+        for index in self._unfinished:
+            name, kind = self._output_names[index], self._output_types[index]
+            if index in self._lent:
+                outputs[name] = self._taken(index)
+            elif index in self._decided_by_run:
+                outputs[name] = self._cut(outputs[name], index)
+            if kind.is_packed:
+                shape = self._shape(index)
+                outputs[name] = kind.unpack(outputs[name], math.prod(shape)).reshape(shape)
 
     def _prepared(self, index: int, given: Any) -> tuple[np.ndarray, Shape]:
         """A compact array as the module reads it, and its shape; copied only where the given one is not
@@ -266,9 +301,9 @@ class Module:
         compact = np.require(array, dtype, ["C", "A"])
         return (kind.pack(compact) if kind.is_packed else compact), array.shape
 
-    def _plan(self, context: int, shapes: list[Shape]) -> None:
+    def _plan(self, context: int, shapes: list[Shape]) -> list[_PlannedOutput]:
         """Describe the inputs, and ask for the outputs' shapes."""
-        self._known_shapes = None
+        self._planned = None
         self._in_shapes = [(ctypes.c_int64 * max(len(s), 1))(*s) for s in shapes]
         for tensor, shape, numbers in zip(self._in_tensors, shapes, self._in_shapes):
             tensor.ndim = len(shape)
@@ -277,11 +312,15 @@ class Module:
             raise CuvilRuntimeError(f"{self.name}: {self._functions.text(context)}")
         told = [self._shape(i) for i in range(len(self.outputs))]
         self._lent = [i for i, shape in enumerate(told) if any(size < 0 for size in shape)]
+        self._unfinished = sorted({*self._lent, *self._decided_by_run, *self._packed})
+        self._known = list(zip(self._input_names, self._input_dtypes, shapes, self._in_tensors))
         self._planned = [
-            ((0,) if i in self._lent else kind.memory_shape(told[i]), kind.memory, tensor)
-            for i, (kind, tensor) in enumerate(zip(self._output_types, self._out_tensors))
+            (name, (0,) if i in self._lent else kind.memory_shape(told[i]), kind.memory, tensor)
+            for i, (name, kind, tensor) in enumerate(
+                zip(self._output_names, self._output_types, self._out_tensors)
+            )
         ]
-        self._known_shapes = shapes
+        return self._planned
 
     def _shape(self, index: int) -> Shape:
         return tuple(self._out_shapes[index][: len(self.outputs[index].shape)])
@@ -307,18 +346,6 @@ class Module:
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("=") if dtype.byteorder in "<>" else dtype
-
-
-_one_byte = ctypes.c_char.from_buffer
-_address_of = ctypes.addressof
-
-
-def _address(array: np.ndarray) -> int:
-    """Of the first element; through the buffer protocol, which takes half the time of numpy's own ways."""
-    try:
-        return _address_of(_one_byte(array))  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # read-only, or without elements
-        return int(array.__array_interface__["data"][0])
 
 
 class _Functions:

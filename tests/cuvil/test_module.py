@@ -73,6 +73,19 @@ def test_any_layout_of_an_array_is_taken(moving: cuvil.Module) -> None:
         np.testing.assert_array_equal(moving(form, K)[0], expected, strict=True)
 
 
+def test_calls_take_their_arrays_as_they_come(moving: cuvil.Module) -> None:
+    """Whatever the call before had: other shapes, other layouts, an error."""
+    fields = [(X, K), (X[:2].copy(), K[:3]), (X, K), (np.asfortranarray(X), K), (X, K)]
+    for x, k in fields:
+        np.testing.assert_array_equal(moving.run({"x?": x, "k": k})["y"], -(x * 2 + 1), strict=True)
+        with pytest.raises(cuvil.CuvilRuntimeError, match="unknown input 'z'"):
+            moving.run({"x?": x, "z": k})
+        with pytest.raises(cuvil.CuvilRuntimeError, match="dtype is float64"):
+            moving.run({"x?": x, "k": k.astype(np.float64)})
+        with pytest.raises(cuvil.CuvilRuntimeError, match="input 'k'"):
+            moving.run({"x?": x, "k": k[:1]})
+
+
 def test_dlpack_goes_in_and_out(moving: cuvil.Module) -> None:
     class Exchanged:
         def __dlpack__(self, **options: object) -> object:
