@@ -12,10 +12,12 @@ from cuvil_build.toolchain.command import compile_flags
 from cuvil_build.toolchain.find import closed_environment, find_toolchain
 
 _LABEL = re.compile(r"^(\.?L[\w.$]+):")
+_INSTRUCTION = re.compile(r"^\s+[a-z]")
 _JUMP = re.compile(r"^\s+(?:j[a-z]+|b(?:\.[a-z]+)?|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.?L[\w.$]+)\s*$")
-_STACK = re.compile(r"\((?:%rsp|%rbp)[,)]|\[(?:sp|x29)[,\]]")
-_MOVES = re.compile(r"^\s+add\s+x29, x29,")
-"""A frame pointer stays where it is: what moves is a register like any other."""
+_STACK = re.compile(r"\((?:%rsp|%rbp)\)|\[(?:sp|x29)(?:\]|,\s*$)")
+"""Without an index: with one, it is an array of the kernel's own."""
+_SETS = re.compile(r"^\s+(?:add|sub|mov)\s+x29,|^\s+ld[pr].*\[x29\],")
+"""A frame pointer stays where it is: what a loop sets is a register like any other."""
 _MULTIPLY_ADD = re.compile(r"^\s+(?:vfn?m(?:add|sub)\d*[ps]s|fml[as]|fmadd)\b")
 
 
@@ -26,14 +28,18 @@ class Loop:
     lines: tuple[str, ...]
 
     @property
+    def instructions(self) -> list[str]:
+        return [line.strip() for line in self.lines if _INSTRUCTION.match(line)]
+
+    @property
     def multiply_adds(self) -> list[str]:
         return [line.strip() for line in self.lines if _MULTIPLY_ADD.match(line)]
 
     @property
     def stack_accesses(self) -> list[str]:
-        moves = any(_MOVES.match(line) for line in self.lines)
+        sets = any(_SETS.match(line) for line in self.lines)
         lines = [line.strip() for line in self.lines if _STACK.search(line)]
-        return [line for line in lines if not (moves and "[x29" in line)]
+        return [line for line in lines if not (sets and "[x29" in line)]
 
 
 def assembly_of(source: str, target: Target, folder: Path) -> str:

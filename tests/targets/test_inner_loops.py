@@ -12,7 +12,7 @@ from cuvil_build import paths
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.target.load import load_target
-from tests.kernel.test_tiles import dense
+from tests.kernel.test_tiles import convolution, dense
 from tests.targets.assembly import assembly_of, busiest_loop, inner_loops
 
 FOLDERS = paths.search_path("targets")
@@ -20,12 +20,15 @@ NESTS: dict[str, Callable[[], Nest]] = {
     "long rows": lambda: dense(128, 768, 3072),
     "rows of any number": lambda: dense("n", 512, 256),
     "points of a convolution": lambda: dense(196, 64, 384),
+    "nine taps": lambda: convolution(64, 64, 3, 1, 1),
+    "steps of two": lambda: convolution(64, 128, 3, 2, 1),
 }
 # target, registers of full width, and how a row's element comes in: once for all vectors of its row
 ROWS = [
     ("x86_64-avx2", r"%ymm\d+", r"vbroadcastss\s+[-\d]*\("),
     ("x86_64-avx512", r"%zmm\d+", r"vbroadcastss\s+[-\d]*\(|\{1to16\}"),
     ("aarch64-neon", r"v\d+\.4s", r"fmla.*v\d+\.s\[\d\]"),
+    ("aarch64-sve2", r"v\d+\.4s", r"fmla.*v\d+\.s\[\d\]"),
 ]
 
 
@@ -63,3 +66,19 @@ def test_loops_are_read_from_the_innermost() -> None:
     text = f".LBB0_1:\n\tnop\n{inner}\n{outer}\n\tjmp\t.LBB0_3\n.LBB0_3:\n"
     (loop,) = inner_loops(text)
     assert len(loop.multiply_adds) == len(loop.stack_accesses) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "spills"),
+    [
+        ("vmovaps\t%ymm0, 128(%rsp)", True),
+        ("vmovaps\t%ymm3, 96(%rsp,%r8,4)", False),  # an array of the kernel's own
+        ("ldr\tq5, [sp, #16]", True),
+        ("str\tq5, [x29, #-16]", True),
+        ("ldr\ts5, [sp, x8, lsl #2]", False),
+        ("mov\tx29, x28\n\tldr\ts27, [x29]", False),  # a register like any other
+    ],
+)
+def test_what_goes_through_the_stack(line: str, spills: bool) -> None:
+    (loop,) = inner_loops(f".L1:\n\t{line}\n\tb.ne\t.L1\n")
+    assert bool(loop.stack_accesses) == spills
