@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from cuvil_build.comparison import Array, Tolerance, ValueSource, compare
 from cuvil_build.cuir.exact_products import with_unsigned_weights
+from cuvil_build.cuir.gathered_bytes import with_gathered_bytes
 from cuvil_build.cuir.open_model import AnyModel, open_model
 from cuvil_build.cuir.widen import widen_to_float64
 from cuvil_build.errors import CuvilError, NotYet
@@ -351,7 +352,7 @@ def reference_source(model: AnyModel, feeds: Mapping[str, Array]) -> ValueSource
 
 
 def _open_engine(model: ir.Model, asked: Sequence[str], optimised: bool, floats: bool = False) -> _Engine:
-    model = with_unsigned_weights(model)
+    model = with_gathered_bytes(with_unsigned_weights(model))
     large = {
         name: value.const_value
         for name, value in model.graph.initializers.items()

@@ -39,8 +39,15 @@ IMPORT: tuple[str, ...] = (
 )
 """What makes a model that was just read into CU-IR."""
 
-BYTES: tuple[str, ...] = ("move-bytes", "integer-products", "compute-in-quanta", "eliminate-dead")
-"""What makes a graph with QuantizeLinear and DequantizeLinear compute with bytes, before fusion."""
+BYTES: tuple[str, ...] = (
+    "gather-first",
+    "move-bytes",
+    "integer-products",
+    "compute-in-quanta",
+    "eliminate-dead",
+)
+"""What makes a graph with QuantizeLinear and DequantizeLinear compute with bytes, before fusion, and read only
+those rows of quantised tables that it needs."""
 
 Check = Callable[[str, ir.Model, ir.Model], None]
 """`check(pass name, before, after)`: raises when both do not compute the same."""

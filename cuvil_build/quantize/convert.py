@@ -16,6 +16,7 @@ from cuvil_build.quantize.insert import Quantised, insert_bytes, plan_bytes
 from cuvil_build.quantize.narrow import store_activations
 from cuvil_build.quantize.products import product_of
 from cuvil_build.quantize.scheme import Assigned, Policy, assign
+from cuvil_build.quantize.tables import transpose_weights
 from cuvil_build.quantize.weights import Stored, quantise_bias, store_weights
 
 Measure = Callable[[Sequence[str]], Calibrated]
@@ -40,13 +41,14 @@ def quantise(
 ) -> Converted:
     """`lines` are files and lines of the program that made each node, for patterns of paths."""
     assigned = assign(model, policy, lines or {})
+    edit = Edit.of(model)
+    transpose_weights(edit, assigned.nodes)
     products = {node: p for node in model.graph if (p := product_of(node)) is not None}
     operands = {node: node.inputs[p.operand] for node, p in products.items()}
     policies = assigned.nodes
     plan = plan_bytes(model, policies, products)
     roots = sorted({str(value.name) for value in plan.values.values()})
     calibrated = measure(roots) if roots else Calibrated()
-    edit = Edit.of(model)
     bytes_of = insert_bytes(edit, plan, policies, products, calibrated)
     stored = store_weights(edit, policies, products)
     for node, product in products.items():

@@ -77,13 +77,8 @@ def by_block(
     padded = np.zeros((*moved.shape[:-1], count * block), np.float32)
     padded[..., : moved.shape[-1]] = moved
     rows = padded.reshape(-1, block)
-    low, high = LEVELS[dtype]
-    if zero_points:
-        scale, zero = _affine(rows, low, high, scale_dtype)
-    else:
-        scale, zero = _rounded(_symmetric(rows, method, (low, high)), scale_dtype), None
-    codes = np.rint(rows / scale.astype(np.float32)[:, None]) + (0 if zero is None else zero[:, None])
-    whole = np.clip(codes, low, high).astype(np.int8).reshape(padded.shape)[..., : moved.shape[-1]]
+    scale, zero = grid_of(rows, dtype, zero_points=zero_points, scale_dtype=scale_dtype, method=method)
+    whole = codes_of(rows, scale, zero, dtype).reshape(padded.shape)[..., : moved.shape[-1]]
     grid = (*moved.shape[:-1], count)
 
     def back(array: Array) -> Array:
@@ -92,29 +87,73 @@ def by_block(
     return Codes(back(whole), back(scale.reshape(grid)), None if zero is None else back(zero.reshape(grid)))
 
 
-def _symmetric(rows: Array, method: str, levels: tuple[int, int]) -> Array:
+def grid_of(
+    rows: Array, dtype: str, *, zero_points: bool, scale_dtype: str, method: str
+) -> tuple[Array, Array | None]:
+    """Scale and zero point of each row of a block's weights."""
+    levels = LEVELS[dtype]
+    if zero_points:
+        return _affine(rows, levels, scale_dtype, method)
+    return _symmetric(rows, method, levels, scale_dtype), None
+
+
+def codes_of(rows: Array, scale: Array, zero: Array | None, dtype: str) -> Array:
+    """The nearest codes, one int8 each."""
+    codes = np.rint(rows / scale.astype(np.float32)[:, None]) + (0 if zero is None else zero[:, None])
+    return np.clip(codes, *LEVELS[dtype]).astype(np.int8)
+
+
+def scale_fits(weights: Array, dtype: str, scale_dtype: str) -> bool:
+    """Whether scales of that dtype keep their digits: the largest one has to be a normal number."""
+    if scale_dtype == "float32" or not weights.size:
+        return True
+    facts = np.finfo(np.float16)
+    largest = float(np.abs(weights).max()) / max(LEVELS[dtype])
+    return largest == 0 or float(facts.smallest_normal) <= largest <= float(facts.max)
+
+
+def _symmetric(rows: Array, method: str, levels: tuple[int, int], dtype: str = "float32") -> Array:
     """A scale for each row, whose zero is code 0."""
     low, high = levels
     largest = np.abs(rows).max(axis=1, initial=0.0).astype(np.float32)
     scale = np.where(largest > 0, largest / high, 1).astype(np.float32)
     if method != "mse":
-        return scale
-    best, least = scale, np.full(len(rows), np.inf)
+        return _rounded(scale, dtype)
+    best, least = _rounded(scale, dtype), np.full(len(rows), np.inf)
     for part in np.linspace(SMALLEST, 1.0, CANDIDATES):
-        tried = (scale * np.float32(part)).astype(np.float32)
-        codes = np.clip(np.rint(rows / tried[:, None]), low, high)
-        error = np.square(codes * tried[:, None] - rows).sum(axis=1)
-        best, least = np.where(error < least, tried, best), np.minimum(error, least)
-    return np.asarray(best, np.float32)
+        kept = _rounded(scale * np.float32(part), dtype)
+        tried = kept.astype(np.float32)[:, None]
+        error = np.square(np.clip(np.rint(rows / tried), low, high) * tried - rows).sum(axis=1)
+        best, least = np.where(error < least, kept, best), np.minimum(error, least)
+    return best
 
 
-def _affine(rows: Array, low: int, high: int, scale_dtype: str) -> tuple[Array, Array]:
+def _affine(
+    rows: Array, levels: tuple[int, int], scale_dtype: str, method: str = "nearest"
+) -> tuple[Array, Array]:
     """Scale and zero point of each row; zero is always a code."""
+    low, high = levels
     bottom, top = np.minimum(rows.min(axis=1), 0), np.maximum(rows.max(axis=1), 0)
     spread = np.where(top > bottom, top - bottom, high - low)
-    scale = _rounded(spread / (high - low), scale_dtype)
-    zero = np.clip(np.rint(low - bottom / scale.astype(np.float32)), low, high)
-    return scale, zero.astype(np.int8)
+
+    def grid(part: float) -> tuple[Array, Array]:
+        scale = _rounded(np.float32(part) * spread / (high - low), scale_dtype)
+        zero = np.clip(np.rint(low - np.float32(part) * bottom / scale.astype(np.float32)), low, high)
+        return scale, zero.astype(np.int8)
+
+    best, zeros = grid(1.0)
+    if method != "mse":
+        return best, zeros
+    least = np.full(len(rows), np.inf)
+    for part in np.linspace(SMALLEST, 1.0, CANDIDATES):
+        scale, zero = grid(float(part))
+        step, shift = scale.astype(np.float32)[:, None], zero[:, None]
+        codes = np.clip(np.rint(rows / step) + shift, low, high)
+        error = np.square((codes - shift) * step - rows).sum(axis=1)
+        is_less = error < least
+        best, zeros = np.where(is_less, scale, best), np.where(is_less, zero, zeros)
+        least = np.minimum(error, least)
+    return best, zeros
 
 
 def _rounded(scale: Array, dtype: str) -> Array:

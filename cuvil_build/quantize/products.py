@@ -34,8 +34,15 @@ class Product:
     """Axis of the weights that is summed over; of convolutions with the axes behind it."""
 
     @property
+    def value(self) -> ir.Value:
+        """The weights, until something else stands in their place."""
+        found = self.node.inputs[self.weight]
+        assert found is not None
+        return found
+
+    @property
     def array(self) -> np.ndarray:
-        return constant(self.node.inputs[self.weight])
+        return constant(self.value)
 
     @property
     def bias(self) -> int | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.quantize.edit import Edit
-from cuvil_build.quantize.numbers import Codes, by_block, by_channel, narrow_float
+from cuvil_build.quantize.numbers import Codes, by_block, by_channel, narrow_float, scale_fits
 from cuvil_build.quantize.products import SMALLEST, Product, constant, is_constant, is_weight
 from cuvil_build.quantize.scheme import NodePolicy, Weights
+from cuvil_build.quantize.tables import gathers_blocks, table_of
 
 LEAST_COUNT = 64
 """Smaller tensors of floats stay as they are."""
@@ -36,10 +38,24 @@ class Stored:
     outlier: float = 1.0
     """The largest weight of the largest channel, by that of the usual channel."""
     per_tensor: bool = False
+    method: str = ""
+    """How its scales and codes were chosen; of floats none."""
+
+
+Key: TypeAlias = tuple[str, Weights, int]
+Solved: TypeAlias = Mapping[Key, Codes]
+"""Codes that were chosen by what products read, by the constant, how it is stored and the axis of sums."""
+
+
+def key_of(product: Product, weights: Weights) -> Key:
+    return str(product.value.name), weights, product.sums
 
 
 def store_weights(
-    edit: Edit, policies: Mapping[ir.Node, NodePolicy], products: Mapping[ir.Node, Product]
+    edit: Edit,
+    policies: Mapping[ir.Node, NodePolicy],
+    products: Mapping[ir.Node, Product],
+    solved: Solved | None = None,
 ) -> list[Stored]:
     """Of all nodes of the main graph but those that compute with integers themselves."""
     rows: list[Stored] = []
@@ -51,9 +67,24 @@ def store_weights(
         if policy.weights.type in FLOAT_TYPES:
             rows += _narrow(edit, node, policy.weights.type)
         elif product is not None and not policy.weights.is_float:
-            rows.append(_integers(edit, product, policy.weights))
+            rows.append(_integers(edit, product, policy.weights, solved or {}))
         elif product is not None:
             rows.append(_kept(product, "the policy keeps it"))
+        elif not policy.weights.is_float:
+            table = table_of(node)
+            found = _others(node) if table is None else [_table(edit, node, table, policy.weights)]
+            rows += [row for row in found if row is not None]
+    return rows
+
+
+def _others(node: ir.Node) -> list[Stored]:
+    """Constants of nodes that read no integers."""
+    rows = []
+    for value in node.inputs:
+        if value is not None and is_weight(value) and constant(value).size >= LEAST_COUNT:
+            nbytes = constant(value).nbytes
+            why = f"{node.op_type} reads no integers"
+            rows.append(Stored(str(node.name), str(value.name), "float32", nbytes, nbytes, why))
     return rows
 
 
@@ -110,17 +141,65 @@ def _take_over(old: ir.Value, new: ir.Value, maker: ir.Node | None) -> None:
     maker.replace_input_with(0, old)
 
 
-def _integers(edit: Edit, product: Product, weights: Weights) -> Stored:
-    if weights.block:
-        return _blocks(edit, product, weights)
-    array, node = product.array, product.node
-    axis = product.channels if weights.per == "channel" else None
-    value = node.inputs[product.weight]
-    assert value is not None
-    base = str(value.name)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where integers are to stand for a constant: an operand of a node, the constant with its convolution's
+    taps as one axis, and the axes of its blocks and of its channels."""
+
+    node: ir.Node
+    position: int
+    value: ir.Value
+    array: np.ndarray
+    sums: int
+    channels: int | None
+
+    @property
+    def base(self) -> str:
+        return str(self.value.name)
+
+
+def _integers(edit: Edit, product: Product, weights: Weights, solved: Solved) -> Stored:
+    node, array = product.node, product.array
+    if not weights.block:
+        return _channels(
+            edit, _Place(node, product.weight, product.value, array, product.sums, product.channels), weights
+        )
+    is_window = node.op_type == "Conv" and array[0, 0].size > ONE_BY_ONE
+    if node.op_type == "ConvTranspose":
+        return _kept(product, "blocks of transposed convolutions are not built")
+    flat = array.reshape(len(array), -1) if is_window else array
+    if flat.shape[product.sums] < SMALLEST:
+        return _kept(product, f"its sums have {flat.shape[product.sums]} terms, which is less than a block")
+    place = _Place(node, product.weight, product.value, flat, product.sums, product.channels)
+    return _blocks(edit, place, weights, solved.get(key_of(product, weights)))
+
+
+def _table(edit: Edit, node: ir.Node, table: ir.Value, weights: Weights) -> Stored | None:
+    """Of a Gather, whose rows have the blocks; one scale for each row where there are none."""
+    array = constant(table)
+    if array.size < LEAST_COUNT:
+        return None
+    rank = array.ndim
+    why = ""
+    if gathers_blocks(node, rank):
+        why = "rows along the last axis are gathered, where blocks would lie"
+    elif weights.block and array.shape[-1] < SMALLEST:
+        why = f"its rows have {array.shape[-1]} numbers, which is less than a block"
+    elif not weights.block and rank > 2:
+        why = "a table of more than two axes has no scales of rows"
+    if why:
+        return Stored(str(node.name), str(table.name), "float32", array.nbytes, array.nbytes, why)
+    place = _Place(node, 0, table, array, rank - 1, 0)
+    return _blocks(edit, place, weights) if weights.block else _channels(edit, place, weights)
+
+
+def _channels(edit: Edit, place: _Place, weights: Weights) -> Stored:
+    array, base = place.array, place.base
+    axis = place.channels if weights.per == "channel" else None
+    method = "mse" if weights.method == "mse" else "nearest"
 
     def make() -> tuple[ir.Value, ir.Value, ir.Value, Codes]:
-        codes = by_channel(array, axis, weights.method)
+        codes = by_channel(array, axis, method)
         zero = np.zeros(codes.scale.shape, np.int8)
         return (
             edit.constant(f"{base}.int8", codes.codes),
@@ -129,45 +208,40 @@ def _integers(edit: Edit, product: Product, weights: Weights) -> Stored:
             codes,
         )
 
-    stored, scale, zero, codes = edit.shared(("int8", base, axis, weights.method), make)
+    stored, scale, zero, codes = edit.shared(("int8", base, axis, method), make)
     attributes = {} if axis is None else {"axis": axis}
-    wide = edit.one("DequantizeLinear", [stored, scale, zero], f"{base}.wide", node, attributes=attributes)
-    node.replace_input_with(product.weight, wide)
-    edit.drop_unused([value])
-    nbytes = array.size + codes.scale.size * 5
+    wide = edit.one(
+        "DequantizeLinear", [stored, scale, zero], f"{base}.wide", place.node, attributes=attributes
+    )
+    place.node.replace_input_with(place.position, wide)
+    edit.drop_unused([place.value])
     return Stored(
-        str(node.name),
+        str(place.node.name),
         base,
         "int8",
-        nbytes,
+        array.size + codes.scale.size * 5,
         array.nbytes,
         wide=lambda: codes.per_channel(axis or 0),
-        outlier=outlier_of(array, product.channels),
+        outlier=outlier_of(array, place.channels),
         per_tensor=axis is None,
+        method=method,
     )
 
 
-def _blocks(edit: Edit, product: Product, weights: Weights) -> Stored:
-    node, array = product.node, product.array
-    value = node.inputs[product.weight]
-    assert value is not None
-    is_window = node.op_type == "Conv" and array[0, 0].size > ONE_BY_ONE
-    if node.op_type == "ConvTranspose":
-        return _kept(product, "blocks of transposed convolutions are not built")
-    flat = array.reshape(len(array), -1) if is_window else array
-    if flat.shape[product.sums] < SMALLEST:
-        return _kept(product, f"its sums have {flat.shape[product.sums]} terms, which is less than a block")
-    base = str(value.name)
+def _blocks(edit: Edit, place: _Place, weights: Weights, solved: Codes | None = None) -> Stored:
+    node, flat, base = place.node, place.array, place.base
+    method = weights.method if weights.method != "gptq" else "gptq" if solved is not None else "mse"
+    scale_dtype = weights.scale if scale_fits(flat, weights.type, weights.scale) else "float32"
 
     def make() -> tuple[list[ir.Value], Codes]:
-        codes = by_block(
+        codes = solved or by_block(
             flat,
-            product.sums,
+            place.sums,
             weights.block,
             weights.type,
             zero_points=weights.zero_points,
-            scale_dtype=weights.scale,
-            method=weights.method,
+            scale_dtype=scale_dtype,
+            method=method,
         )
         named = [
             edit.small(f"{base}.{weights.type}", codes.codes, weights.type)
@@ -179,23 +253,24 @@ def _blocks(edit: Edit, product: Product, weights: Weights) -> Stored:
             named.append(edit.small(f"{base}.zero_point", codes.zero_point, weights.type))
         return named, codes
 
-    named, codes = edit.shared(("block", base, weights, product.sums), make)
+    named, codes = edit.shared(("block", base, weights, place.sums, flat.ndim), make)
     wide = edit.one(
         "DequantizeLinear",
         named,
         f"{base}.wide",
         node,
-        attributes={"axis": product.sums, "block_size": weights.block},
+        attributes={"axis": place.sums, "block_size": weights.block},
     )
-    if weights.scale != "float32":
+    if codes.scale.dtype != np.float32:
         wide = edit.one("Cast", [wide], f"{base}.float32", node, attributes={"to": ir.DataType.FLOAT.value})
-    if is_window:
-        shape = edit.shared(
-            ("shape", array.shape), lambda: edit.constant(f"{base}.shape", np.array(array.shape, np.int64))
+    shape = constant(place.value).shape
+    if shape != flat.shape:
+        dims = edit.shared(
+            ("shape", shape), lambda: edit.constant(f"{base}.shape", np.array(shape, np.int64))
         )
-        wide = edit.one("Reshape", [wide, shape], f"{base}.taps", node)
-    node.replace_input_with(product.weight, wide)
-    edit.drop_unused([value])
+        wide = edit.one("Reshape", [wide, dims], f"{base}.taps", node)
+    node.replace_input_with(place.position, wide)
+    edit.drop_unused([place.value])
     bits = 8 if weights.type == "int8" else 4
     nbytes = -(-flat.size * bits // 8) + codes.scale.nbytes
     nbytes += 0 if codes.zero_point is None else -(-codes.zero_point.size * bits // 8)
@@ -204,9 +279,10 @@ def _blocks(edit: Edit, product: Product, weights: Weights) -> Stored:
         base,
         weights.type,
         nbytes,
-        array.nbytes,
-        wide=lambda: codes.blocked(product.sums, weights.block),
-        outlier=outlier_of(array, product.channels),
+        flat.nbytes,
+        wide=lambda: codes.blocked(place.sums, weights.block),
+        outlier=outlier_of(flat, place.channels),
+        method=method,
     )
 
 
@@ -221,10 +297,8 @@ def outlier_of(array: np.ndarray, channels: int | None) -> float:
 
 
 def _kept(product: Product, why: str) -> Stored:
-    value = product.node.inputs[product.weight]
-    assert value is not None
     nbytes = product.array.nbytes
-    return Stored(str(product.node.name), str(value.name), "float32", nbytes, nbytes, why)
+    return Stored(str(product.node.name), str(product.value.name), "float32", nbytes, nbytes, why)
 
 
 def quantise_bias(edit: Edit, product: Product, scale: np.float32) -> None:
