@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,8 @@ from cuvil_build.samples import Case
 
 AT_ONCE = 64
 """Values that one session gives back: all activations of a large network at once may not fit in memory."""
+
+NOTHING_RAN = "the model runs on none of the calibration samples"
 
 
 class CalibrationFailed(CuvilError):
@@ -52,8 +54,27 @@ def calibrate(
         if method != "minmax":
             _each(reference, chunk, cases, seen, fill=True)
     if names and not ran:
-        raise CalibrationFailed("the model runs on none of the calibration samples")
+        raise CalibrationFailed(NOTHING_RAN)
     return Calibrated(seen, method, percentile, ran)
+
+
+def stream(
+    model: ir.Model, names: Sequence[str], cases: Sequence[Case], take: Callable[[str, np.ndarray], None]
+) -> None:
+    """Gives each value of each sample to `take`; none is kept."""
+    ran = 0
+    for chunk in _chunks(sorted(names)):
+        reference = Reference(model, values=chunk)
+        for case in cases:
+            try:
+                values = reference.run(case, chunk).outputs
+            except ReferenceFailed:
+                continue
+            ran += 1
+            for name, array in values.items():
+                take(name, np.asarray(array))
+    if names and not ran:
+        raise CalibrationFailed(NOTHING_RAN)
 
 
 def _each(

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.quantize.calibrate import Calibrated
+from cuvil_build.quantize.compensate import Compensation
 from cuvil_build.quantize.dynamic import make_dynamic
 from cuvil_build.quantize.edit import Edit
 from cuvil_build.quantize.insert import Quantised, insert_bytes, plan_bytes
@@ -37,20 +38,26 @@ class Converted:
 
 
 def quantise(
-    model: ir.Model, policy: Policy, measure: Measure, lines: Mapping[str, Sequence[str]] | None = None
+    model: ir.Model,
+    policy: Policy,
+    measure: Measure,
+    lines: Mapping[str, Sequence[str]] | None = None,
+    compensation: Compensation | None = None,
 ) -> Converted:
-    """`lines` are files and lines of the program that made each node, for patterns of paths."""
+    """`lines` are files and lines of the program that made each node, for patterns of paths; `compensation`
+    has the codes of weights by method gptq."""
     assigned = assign(model, policy, lines or {})
     edit = Edit.of(model)
     transpose_weights(edit, assigned.nodes)
     products = {node: p for node in model.graph if (p := product_of(node)) is not None}
     operands = {node: node.inputs[p.operand] for node, p in products.items()}
     policies = assigned.nodes
+    solved = {} if compensation is None else compensation.codes(policies, products)
     plan = plan_bytes(model, policies, products)
     roots = sorted({str(value.name) for value in plan.values.values()})
     calibrated = measure(roots) if roots else Calibrated()
     bytes_of = insert_bytes(edit, plan, policies, products, calibrated)
-    stored = store_weights(edit, policies, products)
+    stored = store_weights(edit, policies, products, solved)
     for node, product in products.items():
         operand = operands[node]
         if operand in bytes_of and policies[node].is_static:

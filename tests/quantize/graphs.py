@@ -12,7 +12,8 @@ import onnx_ir as ir
 from cuvil_build.cuir.dims import DimSpec
 from cuvil_build.cuir.verify import verify
 from cuvil_build.frontends.onnx import import_onnx
-from cuvil_build.quantize.calibrate import Calibrated, calibrate
+from cuvil_build.quantize.calibrate import Calibrated, calibrate, stream
+from cuvil_build.quantize.compensate import Compensation
 from cuvil_build.quantize.convert import Converted, quantise
 from cuvil_build.quantize.scheme import NodePolicy, Policy, Weights
 from cuvil_build.reference import Reference
@@ -59,7 +60,8 @@ def quantised(model: ir.Model, policy: Policy | NodePolicy, cases: list[Feeds] |
     feeds = cases or [feeds_of(original, seed=seed) for seed in range(3)]
     measure = partial(calibrate, original, cases=feeds)
     rules = policy if isinstance(policy, Policy) else Policy(policy)
-    converted = quantise(model, rules, lambda names: _measured(measure, names))
+    compensation = Compensation(lambda names, take: stream(original, names, feeds, take))
+    converted = quantise(model, rules, lambda names: _measured(measure, names), None, compensation)
     verify(model)
     return converted
 
