@@ -67,7 +67,7 @@ class WeightType(Section):
     method: Literal["nearest", "mse", "gptq"] = Field(
         default="nearest",
         description="nearest: scales that hold the largest weight; mse: scales of the least error; "
-        "gptq: later weights make up for the errors of earlier ones (not yet).",
+        "gptq: in blocks, later weights make up for the errors of earlier ones, on the calibration data.",
     )
 
     @model_validator(mode="after")
@@ -84,6 +84,8 @@ class WeightType(Section):
             raise invalid("'per' and 'block' exclude each other")
         if self.block is None and self.scale is not None:
             raise invalid("'scale' is for blocks")
+        if self.method == "gptq" and self.block is None:
+            raise invalid("method gptq needs a block, as in block: 32")
         if not is_narrow and self.zero_points:
             raise invalid(f"{self.type} has no zero points")
         if self.type == "uint4" and self.zero_points is False:
@@ -95,19 +97,17 @@ class ActivationType(Section):
     """The type that activations are stored in between kernels."""
 
     type: ActivationDType = Field(default="float32", description="dtype of activations.")
-    calibrate: Calibration | None = Field(default=None, description="8 bits: how ranges are measured.")
+    calibrate: Calibration | None = Field(
+        default=None, description="8 bits: how ranges are measured; data of method gptq and of smooth."
+    )
     dynamic: bool = Field(
         default=False, description="uint8: each run takes the range of the values that it meets."
     )
 
     @model_validator(mode="after")
     def _check(self) -> ActivationType:
-        if self.type in FLOATS and self.calibrate is not None:
-            raise invalid(f"{self.type} needs no calibration")
         if self.type in FLOATS and self.dynamic:
             raise invalid(f"{self.type} has no range to be dynamic")
-        if self.dynamic and self.calibrate is not None:
-            raise invalid("dynamic ranges are not calibrated")
         if self.dynamic and self.type == "int8":
             raise invalid("dynamic ranges are of uint8")
         return self
@@ -179,7 +179,13 @@ class Precision(Section):
         default=(), description="Nodes with types of their own; of several that match, the last counts."
     )
     accept: Accept | None = Field(default=None, description="The gate on accuracy.")
-    smooth: float | None = not_yet("Scales that move from activations to weights, as SmoothQuant has them.")
+    smooth: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Activations in 8 bits: how much of the range of outlier channels moves into weights, as "
+        "SmoothQuant has it, where what makes the activations can divide its channels.",
+    )
     numerics: Literal["fast", "strict"] = Field(
         default="fast",
         description="strict: sums are of the products that operators define; fast: convolutions may compute "
@@ -191,22 +197,45 @@ class Precision(Section):
         for key, weights in self._weights():
             if self.activations.type in ("int8", "uint8") and weights.type in FLOATS and key == "weights":
                 raise invalid(f"activations of {self.activations.type} need weights of int8")
+        if self.smooth is not None and self.activations.type in FLOATS:
+            raise invalid("'smooth' is for activations of int8 or uint8")
+        if self.activations.calibrate is not None and not self.needs_samples:
+            dynamic = "dynamic ranges are not calibrated"
+            raise invalid(
+                dynamic if self.activations.dynamic else f"{self.activations.type} needs no calibration"
+            )
+        self._check_ranges()
         if self.is_plain and (self.keep or self.assign or self.accept):
             raise invalid("a policy of float32 has nothing to keep, to assign or to accept")
         return self
+
+    def _check_ranges(self) -> None:
+        """What chooses ranges is for activations that have some."""
+        found = self.activations
+        if found.calibrate is None or (found.type not in FLOATS and not found.dynamic):
+            return
+        for key in ("method", "percentile"):
+            if key in found.calibrate.model_fields_set:
+                kind = "dynamic activations have" if found.dynamic else f"activations of {found.type} have"
+                raise invalid(f"{kind} no ranges that 'calibrate.{key}' could choose")
 
     @property
     def is_plain(self) -> bool:
         """float32 throughout."""
         return self.weights.type == "float32" and self.activations.type == "float32" and not self.assign
 
+    @property
+    def needs_samples(self) -> bool:
+        """Whether anything is measured on calibration samples."""
+        ranges = self.activations.type not in FLOATS and not self.activations.dynamic
+        solved = any(weights.method == "gptq" for _, weights in self._weights())
+        return ranges or solved or self.smooth is not None
+
     def not_built(self) -> Iterator[Unbuilt]:
         """What is valid and cannot be built yet, by the key to blame."""
         integers = self.activations.type in ("int8", "uint8")
         for key, weights in self._weights():
             path: tuple[str | int, ...] = (key,) if key == "weights" else ("assign", int(key), "weights")
-            if weights.method == "gptq":
-                yield path, "weights by method gptq are not built yet"
             if integers and weights.block is not None:
                 yield path, f"weights in blocks with activations of {self.activations.type} are not built yet"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +16,9 @@ from cuvil_build.samples import Case
 
 AT_ONCE = 64
 """Values that one session gives back: all activations of a large network at once may not fit in memory."""
-
+Take: TypeAlias = Callable[[str, np.ndarray], None]
+Stream: TypeAlias = Callable[[Sequence[str], Take], None]
+"""Gives each of the named values of every calibration sample to a function, one sample after the other."""
 NOTHING_RAN = "the model runs on none of the calibration samples"
 
 
@@ -58,9 +61,7 @@ def calibrate(
     return Calibrated(seen, method, percentile, ran)
 
 
-def stream(
-    model: ir.Model, names: Sequence[str], cases: Sequence[Case], take: Callable[[str, np.ndarray], None]
-) -> None:
+def stream(model: ir.Model, names: Sequence[str], cases: Sequence[Case], take: Take) -> None:
     """Gives each value of each sample to `take`; none is kept."""
     ran = 0
     for chunk in _chunks(sorted(names)):

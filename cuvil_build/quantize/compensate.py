@@ -8,7 +8,7 @@ Cholesky factor of the inverse of X X^T has for each pair. Weights go in the ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from cuvil_build.quantize.calibrate import Stream
 from cuvil_build.quantize.numbers import Codes, codes_of, grid_of
 from cuvil_build.quantize.patches import patches_of
 from cuvil_build.quantize.products import SMALLEST, Product, is_constant
@@ -24,8 +25,6 @@ from cuvil_build.quantize.scheme import NodePolicy, Weights
 from cuvil_build.quantize.weights import Key, key_of
 
 Array: TypeAlias = NDArray[Any]
-Stream: TypeAlias = Callable[[Sequence[str], Callable[[str, Array], None]], None]
-"""Gives each of the named values of every calibration sample to a function, one sample after the other."""
 
 DAMPING = 0.01
 """Of the mean of the diagonal, added to it, so that what samples never showed is not made up for."""

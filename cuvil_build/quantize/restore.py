@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from cuvil_build.quantize.accept import Gate
 from cuvil_build.quantize.calibrate import Calibrated
+from cuvil_build.quantize.compensate import Compensation
 from cuvil_build.quantize.convert import Converted, Measure, quantise
 from cuvil_build.quantize.loss import Outputs
 from cuvil_build.quantize.nodes import NodeLoss
@@ -57,11 +58,12 @@ class Trials:
     feeds: Sequence[Case]
     want: Sequence[Outputs]
     gate: Gate
+    compensation: Compensation | None = None
 
     def value(self, restored: frozenset[str]) -> float:
         """Of the metric, where these nodes are floats."""
         twin = self.model.clone()
-        quantise(twin, restoring(self.policy, restored), self.measure, self.lines)
+        quantise(twin, restoring(self.policy, restored), self.measure, self.lines, self.compensation)
         reference = Reference(twin)
         have = [reference.run(case, sorted(want)).outputs for case, want in zip(self.feeds, self.want)]
         return self.gate.measure(have, self.want).value

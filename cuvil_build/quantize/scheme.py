@@ -64,6 +64,8 @@ class Policy:
 
     rest: NodePolicy
     deviations: tuple[Deviation, ...] = ()
+    smooth: float = 0.0
+    """How much of the range of activations moves into weights; 0: nothing."""
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Policy:
@@ -72,7 +74,7 @@ class Policy:
             for row in data["deviations"]
         ]
         rest = NodePolicy(Weights(**data["weights"]), data["activations"], data["dynamic"])
-        return Policy(rest, tuple(deviations))
+        return Policy(rest, tuple(deviations), data["smooth"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from cuvil_build.config.precision import (
-    ActivationType,
     Calibration,
     Precision,
     WeightType,
@@ -45,15 +44,16 @@ def policy_params(context: StepContext) -> dict[str, Any]:
         "weights": _weights(policy.weights),
         "activations": policy.activations.type,
         "dynamic": policy.activations.dynamic,
+        "smooth": policy.smooth or 0.0,
         "deviations": [*kept, *assigned],
     }
 
 
-def calibration_params(activations: ActivationType) -> dict[str, Any] | None:
+def calibration_params(policy: Precision) -> dict[str, Any] | None:
     """None where nothing is calibrated."""
-    if activations.type not in ("int8", "uint8") or activations.dynamic:
+    if not policy.needs_samples:
         return None
-    found = activations.calibrate or Calibration()
+    found = policy.activations.calibrate or Calibration()
     return {
         "method": found.method,
         "percentile": found.percentile,
@@ -91,11 +91,11 @@ def metric_files(context: StepContext) -> dict[str, Path]:
 
 def calibration_files(context: StepContext) -> dict[str, Path]:
     """In sorted order, by names that have no path of this machine; of several functions, the first."""
-    activations = precision_of(context).activations
-    if calibration_params(activations) is None:
+    policy = precision_of(context)
+    if calibration_params(policy) is None:
         return {}
     found: set[Path] = set()
-    for entry in (activations.calibrate or Calibration()).data:
+    for entry in (policy.activations.calibrate or Calibration()).data:
         pattern = calibration_path(entry)
         files = set(context.root.glob(pattern))
         if not files:

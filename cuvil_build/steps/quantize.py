@@ -19,7 +19,7 @@ from cuvil_build.steps.step import From, StepContext, StepKind
 def _params(context: StepContext) -> dict[str, object]:
     policy = precision_of(context)
     return {
-        "calibration": calibration_params(policy.activations),
+        "calibration": calibration_params(policy),
         "has_samples": bool(context.project.models[context.variant.model].samples),
         "policy": policy_params(context),
         "search": search_params(policy),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import onnx_ir as ir
@@ -17,20 +18,23 @@ from cuvil_build.cuir.weights import load_graph, save_graph
 from cuvil_build.errors import NotYet
 from cuvil_build.fusion.source_lines import source_lines
 from cuvil_build.ops.infer import infer_model
-from cuvil_build.quantize.calibrate import Calibrated, calibrate
+from cuvil_build.quantize.calibrate import Calibrated, Take, calibrate, stream
 from cuvil_build.quantize.calibration_data import read_files, read_function, split_batches
+from cuvil_build.quantize.compensate import Compensation
 from cuvil_build.quantize.convert import Converted, quantise
 from cuvil_build.quantize.loss import loss_of_outputs
 from cuvil_build.quantize.nodes import NodeLoss, node_losses
 from cuvil_build.quantize.overflow import check_overflow
 from cuvil_build.quantize.restore import Remembered, Trials, restored_layers, restoring
 from cuvil_build.quantize.scheme import Policy, assign, unused_warnings
+from cuvil_build.quantize.smooth import Smoothed, smooth
 from cuvil_build.reference import Reference
 from cuvil_build.samples import Case, DimRange
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.accept import gate_of
 from cuvil_build.steps.workers.cases import input_specs
 
+NO_CALIBRATION: Mapping[str, Any] = {"method": "minmax", "percentile": 99.99, "samples": 128, "function": ""}
 REPORTED = 4
 """Samples that losses of single nodes are measured on."""
 MAX_NBYTES = (1 << 31) - (1 << 20)
@@ -49,23 +53,30 @@ def run(job: Job) -> None:
     check_overflow(original, named, feeds[:REPORTED])
     warnings: list[str] = []
 
-    def measure(names: Sequence[str]) -> Calibrated:
-        asked = params["calibration"] or {
-            "method": "minmax",
-            "percentile": 99.99,
-            "samples": 128,
-            "function": "",
-        }
-        cases = _calibration_cases(job, original, asked, feeds, warnings)
-        return calibrate(original, names, cases, asked["method"], asked["percentile"])
+    asked = params["calibration"] or NO_CALIBRATION
 
-    remembered = Remembered(measure)
-    converted = quantise(model, policy, remembered, lines)
+    @cache
+    def samples() -> list[Case]:
+        return _calibration_cases(job, original, asked, feeds, warnings)
+
+    def measure(names: Sequence[str]) -> Calibrated:
+        return calibrate(original, names, samples(), asked["method"], asked["percentile"])
+
+    def values(names: Sequence[str], take: Take) -> None:
+        stream(original, names, samples(), take)
+
+    smoothed: list[Smoothed] = []
+    if policy.smooth:
+        smoothed = smooth(original, assign(original, policy, lines).nodes, policy.smooth, values)
+        infer_model(original)
+        model = original.clone()
+    remembered, compensation = Remembered(measure), Compensation(values)
+    converted = quantise(model, policy, remembered, lines, compensation)
     want = [case.outputs for case in golden]
     journal: list[dict[str, Any]] = []
     if params["search"] is not None:
         gate = gate_of(job, params["search"]["accept"], input_specs(original))
-        trials = Trials(original, policy, remembered, lines, feeds, want, gate)
+        trials = Trials(original, policy, remembered, lines, feeds, want, gate, compensation)
         start = gate.measure(_outputs(model, golden), want).value
         losses = [] if gate.holds(start) else node_losses(original, converted, feeds[:REPORTED], named)
         found = trials.search(converted, losses, start, params["search"]["budget"])
@@ -74,8 +85,8 @@ def run(job: Job) -> None:
         if found.best.restored:
             policy = restoring(policy, found.best.restored)
             named = {str(node.name): p for node, p in assign(original, policy, lines).nodes.items()}
-            model = load_graph(job.inputs["graph"], job.blobs)
-            converted = quantise(model, policy, remembered, lines)
+            model = original.clone()
+            converted = quantise(model, policy, remembered, lines, compensation)
     job.outputs["search"].write_text("".join(json.dumps(round_report(row)) + "\n" for row in journal))
     verify(model)
     warnings += unused_warnings(converted.assigned.unused, original)
@@ -85,7 +96,7 @@ def run(job: Job) -> None:
     data = {"outputs": {name: loss.to_json() for name, loss in sorted(lost.items())}}
     job.outputs["loss"].write_text(json.dumps(round_figures(data), indent=1) + "\n")
     rows = node_losses(original, converted, feeds[:REPORTED], named)
-    report = _report(converted, rows, data)
+    report = _report(converted, rows, data, smoothed)
     job.outputs["report"].write_text(json.dumps(report, indent=1) + "\n")
     job.outputs["warnings"].write_text(json.dumps(warnings, indent=1) + "\n")
     for line in warnings:
@@ -129,9 +140,19 @@ def _write_plain(job: Job, model: ir.Model) -> None:
     job.outputs["plain"].write_bytes(ir.to_proto(model).SerializeToString(deterministic=True))
 
 
-def _report(converted: Converted, rows: Sequence[NodeLoss], outputs: Mapping[str, Any]) -> Any:
+def _report(
+    converted: Converted, rows: Sequence[NodeLoss], outputs: Mapping[str, Any], smoothed: Sequence[Smoothed]
+) -> Any:
     weights = [
-        {"node": s.node, "weights": s.weights, "type": s.type, "bytes": s.nbytes, "was": s.was, "why": s.why}
+        {
+            "node": s.node,
+            "weights": s.weights,
+            "type": s.type,
+            "method": s.method,
+            "bytes": s.nbytes,
+            "was": s.was,
+            "why": s.why,
+        }
         for s in converted.weights
     ]
     return round_report(
@@ -139,6 +160,7 @@ def _report(converted: Converted, rows: Sequence[NodeLoss], outputs: Mapping[str
             **outputs,
             "calibration_samples": converted.calibrated.samples,
             "weights": weights,
+            "smoothed": [asdict(one) for one in smoothed],
             "activations": [asdict(q) for q in converted.activations],
             "narrow": list(converted.narrow),
             "nodes": [asdict(row) for row in rows],
