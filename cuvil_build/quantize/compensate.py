@@ -34,6 +34,8 @@ AT_ONCE = 128
 """Weights whose later ones are moved together."""
 MOMENTS_NBYTES = 512 << 20
 """Of sums of products of activations in memory; more are gathered in further runs of the samples."""
+SMALL = 128
+"""Matrices that are inverted as a whole."""
 ROWS = 4096
 """Activations of a sample that are multiplied at once."""
 
@@ -92,10 +94,28 @@ def _factor(moments: Array) -> Array:
         try:
             damped = sums.copy()
             damped[diagonal] += damping
-            return np.asarray(np.linalg.cholesky(np.linalg.inv(damped)).T)
+            # of sums R R^T, R upper triangular, the inverse is U^T U with U the inverse of R
+            return _cholesky(damped[::-1, ::-1])[1][::-1, ::-1]
         except np.linalg.LinAlgError:
             damping *= 10
     return np.eye(len(sums))
+
+
+def _cholesky(sums: Array) -> tuple[Array, Array]:
+    """The lower triangular L with L L^T the sums, and its inverse; by quarters, which are fast products."""
+    size = len(sums)
+    if size <= SMALL:
+        root = np.linalg.cholesky(sums)
+        return root, np.tril(np.linalg.inv(root))
+    half = size // 2
+    first, above = _cholesky(sums[:half, :half])
+    across = sums[half:, :half] @ above.T
+    last, below = _cholesky(sums[half:, half:] - across @ across.T)
+    root, inverse = np.zeros((size, size)), np.zeros((size, size))
+    root[:half, :half], root[half:, :half], root[half:, half:] = first, across, last
+    inverse[:half, :half], inverse[half:, half:] = above, below
+    inverse[half:, :half] = -below @ (across @ above)
+    return root, inverse
 
 
 # Of a graph --------------------------------------------------------------------------------------------

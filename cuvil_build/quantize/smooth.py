@@ -140,7 +140,7 @@ def _makers(value: ir.Value) -> list[_Constant]:
         return _of_product(node, product)
     if node.op_type == "Mul":
         for position in (0, 1):
-            if is_constant(operands[position]):
+            if _has_channels(operands[position], value):
                 return [_Constant(node, position)]
         for position in (1, 0):
             try:
@@ -152,15 +152,27 @@ def _makers(value: ir.Value) -> list[_Constant]:
         found = []
         for position in (0, 1):
             found += (
-                [_Constant(node, position)] if is_constant(operands[position]) else _inner(node, position)
+                [_Constant(node, position)]
+                if _has_channels(operands[position], value)
+                else _inner(node, position)
             )
         return found
     raise _Refused(f"node '{node.name}' ({node.op_type}), which makes it, cannot divide its channels")
 
 
+def _has_channels(operand: ir.Value | None, value: ir.Value) -> bool:
+    """Whether it is a constant with a number for each channel: one for all is part of a function, as the
+    half of Gelu is, and stays a single number."""
+    if not is_constant(operand) or value.shape is None:
+        return False
+    return constant(operand).shape[-1:] == (value.shape[-1],)
+
+
 def _inner(node: ir.Node, position: int) -> list[_Constant]:
     operand = node.inputs[position]
     assert operand is not None
+    if is_constant(operand):
+        raise _Refused(f"node '{node.name}' ({node.op_type}) has one constant for all channels")
     if len(operand.uses()) > 1:
         raise _Refused(f"value '{operand.name}', of which it is made, is read elsewhere, too")
     result = node.outputs[0]

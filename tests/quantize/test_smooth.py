@@ -64,12 +64,15 @@ GRAPHS = {
     ),
     "a root mean square": "n = RMSNormalization <axis = -1> (x, gamma) y = MatMul(n, q)",
     "a product and a Relu": "u = MatMul(x, up) r = Relu(u) y = MatMul(r, down)",
+    "a product and a half": "u = MatMul(x, up) r = Mul(u, half) y = MatMul(r, down)",
     "a gate": "g = MatMul(x, gate) h = Sigmoid(g) u = MatMul(x, up) p = Mul(h, u) y = MatMul(p, down)",
 }
 REFUSED = {
     "it is an input": "y = MatMul(x, q)",
     r"node '.*' \(Gelu\), which makes it, cannot divide": "u = MatMul(x, up) r = Gelu(u) y = MatMul(r, down)",
     r"node '.*' \(Neg\) reads it, too": f"{NORM} a = MatMul(n, q) o = Neg(n) r = ReduceSum(o) y = Add(a, r)",
+    "has one constant for all channels": "u = MatMul(x, up) r = Add(u, half) y = MatMul(r, down)",
+    "neither operand": "u = Erf(x) r = Mul(u, half) y = MatMul(r, down)",
     "normalizes other axes": "n = LayerNormalization <axis = 0> (x, g2) y = MatMul(n, q)",
     "the weights of node '.*' are shared": f"{NORM} a = MatMul(n, q) o = MatMul(x, q) y = Add(a, o)",
     "is read elsewhere": "u = MatMul(x, up) r = Relu(u) a = MatMul(r, down) o = ReduceSum(u) y = Add(a, o)",
