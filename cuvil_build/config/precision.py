@@ -15,7 +15,6 @@ from cuvil_build.config.section import (
     as_tuple,
     invalid,
     keyed,
-    not_yet,
 )
 
 ScaleDType = Literal["float32", "float16"]

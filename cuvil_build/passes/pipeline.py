@@ -46,8 +46,8 @@ BYTES: tuple[str, ...] = (
     "compute-in-quanta",
     "eliminate-dead",
 )
-"""What makes a graph with QuantizeLinear and DequantizeLinear compute with bytes, before fusion, and read only
-those rows of quantised tables that it needs."""
+"""What makes a graph with QuantizeLinear and DequantizeLinear compute with bytes, before fusion, and read
+only those rows of quantised tables that it needs."""
 
 Check = Callable[[str, ir.Model, ir.Model], None]
 """`check(pass name, before, after)`: raises when both do not compute the same."""
