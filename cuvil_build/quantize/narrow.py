@@ -14,6 +14,8 @@ from cuvil_build.quantize.scheme import NARROW_FLOATS, NodePolicy
 from cuvil_build.quantize.weights import FLOAT_TYPES, narrow_constant
 
 FLOAT = ir.DataType.FLOAT
+STORED = ".stored"
+"""Ends the name of a value that is narrow now: the plain name is that of its wide twin."""
 KEPT = frozenset("Cast CastLike DequantizeLinear DynamicQuantizeLinear QuantizeLinear".split())
 """What converts says itself of which dtype its results are."""
 
@@ -169,7 +171,7 @@ def _swap(old: ir.Value, wide: ir.Value, keep: ir.Node | None = None) -> None:
     maker = wide.producer()
     assert maker is not None
     name = old.name
-    old.name, wide.name = f"{name}.stored", name
+    old.name, wide.name = f"{name}{STORED}", name
     wide.type, wide.shape = ir.TensorType(FLOAT), old.shape
     old.replace_all_uses_with(wide, replace_graph_outputs=True)
     (keep or maker).replace_input_with(0, old)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +14,23 @@ from cuvil_build.quantize.convert import Converted
 from cuvil_build.quantize.edit import Edit
 from cuvil_build.quantize.insert import Quantised
 from cuvil_build.quantize.loss import Loss, loss_of
+from cuvil_build.quantize.narrow import STORED
 from cuvil_build.quantize.numbers import narrow_float
-from cuvil_build.quantize.products import is_constant
+from cuvil_build.quantize.products import PASSING, is_constant
 from cuvil_build.quantize.scheme import NARROW_FLOATS, NodePolicy, names_of, pattern_of
 from cuvil_build.quantize.weights import FLOAT_TYPES, Stored
 from cuvil_build.reference import Reference, ReferenceFailed
 from cuvil_build.samples import Case
 
 AT_ONCE = 64
+OF_CHANNELS = frozenset("AveragePool Conv ConvTranspose GlobalAveragePool MaxPool".split())
+"""The second axis of what they read is that of the channels, the last one elsewhere."""
 PEAK = 16.0
 """A range this many times the root mean square is wide for 256 codes."""
 CHANNEL = 10.0
 """A channel of weights this many times the usual one is an outlier."""
 FEW = 16
 SATURATED = 1e-3
-GOOD_DB = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,11 @@ class NodeLoss:
     total: Loss
     """Where all nodes are."""
     operand: dict[str, Any]
-    """Range of what it reads, how far that is from usual, and the share that saturates."""
+    """Range of what it reads, how far that is from usual, its largest channel, the share that saturates."""
     weights: str
     cause: str
     pattern: str
-    """Of nodes to keep, so that this one loses nothing."""
+    """Of nodes to keep, so that this one loses nothing; empty where that is the reader's affair."""
 
 
 def node_losses(
@@ -67,14 +69,14 @@ def node_losses(
         return []
     alone = _gather(twin, {value: copy for value, (copy, _) in twins.items()}, cases)
     total = _compared(model, converted.model, list(twins), cases)
-    seen = _operands(model, ranges, cases)
+    seen = _operands(model, ranges, _watched(model, names, ranges, weights), cases)
     nodes = {str(n.name): n for n in model.graph}
     rows = []
     for value, (_, name) in twins.items():
         if value not in alone or value not in total:
             continue
         node = nodes[name]
-        operand = _operand_facts(node, ranges, seen, converted)
+        operand = next((seen[str(v.name)] for v in node.inputs if v is not None and str(v.name) in seen), {})
         stored = [s for (owner, _), s in weights.items() if owner == name]
         cause = _cause(node, operand, stored, converted.calibrated.samples, names[name])
         rows.append(
@@ -88,7 +90,7 @@ def node_losses(
                 operand,
                 stored[0].type if stored else "",
                 cause,
-                pattern_of(node),
+                "" if node.op_type in PASSING else pattern_of(node),
             )
         )
     return sorted(rows, key=lambda row: (row.alone.sqnr, row.value))
@@ -195,16 +197,18 @@ def _gather(twin: ir.Model, pairs: Mapping[str, str], cases: Sequence[Case]) -> 
 def _compared(
     before: ir.Model, after: ir.Model, names: Sequence[str], cases: Sequence[Case]
 ) -> dict[str, Loss]:
-    """Of the values that both graphs have."""
+    """Of the values that both graphs have, maybe in fewer bits."""
     there = {str(v.name) for node in after.graph for v in node.outputs}
-    asked = [name for name in names if name in there]
+    twins = {name: name if name in there else f"{name}{STORED}" for name in names}
+    asked = [name for name in names if twins[name] in there]
     found: dict[str, Loss] = {}
     for start in range(0, len(asked), AT_ONCE):
         chunk = asked[start : start + AT_ONCE]
-        old, new = Reference(before, values=chunk), Reference(after, values=chunk)
-        runs = [(new.run(case, chunk).outputs, old.run(case, chunk).outputs) for case in cases]
+        mine = [twins[name] for name in chunk]
+        old, new = Reference(before, values=chunk), Reference(after, values=mine)
+        runs = [(new.run(case, mine).outputs, old.run(case, chunk).outputs) for case in cases]
         for name in chunk:
-            found[name] = _together([(mine[name], theirs[name]) for mine, theirs in runs])
+            found[name] = _together([(low[twins[name]], wide[name]) for low, wide in runs])
     return found
 
 
@@ -212,70 +216,113 @@ def _together(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Loss:
     return loss_of(*(np.concatenate([np.asarray(p[i]).reshape(-1) for p in pairs]) for i in (0, 1)))
 
 
+def _watched(
+    model: ir.Model,
+    policies: Mapping[str, NodePolicy],
+    ranges: Mapping[str, Quantised],
+    weights: Mapping[tuple[str, str], Stored],
+) -> dict[str, int]:
+    """Values that are read as bytes, with the axis of their channels."""
+    owners = {owner for owner, _ in weights}
+    found: dict[str, int] = {}
+    for node in model.graph:
+        policy = policies.get(str(node.name))
+        if policy is None:
+            continue
+        dynamic = policy.dynamic and not policy.weights.is_float and str(node.name) in owners
+        operands = node.inputs[:1] if dynamic else node.inputs if policy.is_static else ()
+        for value in operands:
+            if value is not None and (dynamic or str(value.name) in ranges):
+                found.setdefault(str(value.name), 1 if node.op_type in OF_CHANNELS else -1)
+    return found
+
+
 def _operands(
-    model: ir.Model, ranges: Mapping[str, Quantised], cases: Sequence[Case]
-) -> dict[str, dict[str, float]]:
-    """Of each value that is stored in bytes: how much of it is outside of its range, on these samples."""
-    found: dict[str, dict[str, float]] = {}
-    names = sorted(ranges)
+    model: ir.Model, ranges: Mapping[str, Quantised], watched: Mapping[str, int], cases: Sequence[Case]
+) -> dict[str, dict[str, Any]]:
+    """Of each such value, on these samples: its range, and how much is outside of the one that it has."""
+    found: dict[str, dict[str, Any]] = {}
+    names = sorted(watched)
     for start in range(0, len(names), AT_ONCE):
         chunk = names[start : start + AT_ONCE]
         reference = Reference(model, values=chunk)
         runs = [reference.run(case, chunk).outputs for case in cases]
         for name in chunk:
-            flat = np.concatenate([np.asarray(run[name], np.float64).reshape(-1) for run in runs])
-            one = ranges[name]
-            slack = one.scale / 2
-            outside = (flat < min(one.low, 0) - slack) | (flat > max(one.high, 0) + slack)
-            found[name] = {
-                "saturated": float(outside.mean()) if flat.size else 0.0,
-                "rms": float(np.sqrt(np.square(flat).mean())) if flat.size else 0.0,
-                "largest": float(np.abs(flat).max()) if flat.size else 0.0,
-            }
+            arrays = [np.asarray(run[name], np.float64) for run in runs]
+            found[name] = _facts(name, arrays, watched[name], ranges.get(name))
     return found
 
 
-def _operand_facts(
-    node: ir.Node,
-    ranges: Mapping[str, Quantised],
-    seen: Mapping[str, Mapping[str, float]],
-    converted: Converted,
-) -> dict[str, Any]:
-    for value in node.inputs:
-        name = "" if value is None else str(value.name)
-        if name in ranges:
-            one, facts = ranges[name], seen[name]
-            reach = max(-one.low, one.high)
-            return {
-                "value": name,
-                "low": one.low,
-                "high": one.high,
-                "rms": facts["rms"],
-                "outlier": reach / facts["rms"] if facts["rms"] else 0.0,
-                "saturated": facts["saturated"],
-            }
-    return {}
+def _facts(name: str, arrays: Sequence[np.ndarray], axis: int, one: Quantised | None) -> dict[str, Any]:
+    flat = np.concatenate([array.reshape(-1) for array in arrays])
+    outside = np.zeros(flat.shape, bool)
+    low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
+    if one is not None:
+        slack = one.scale / 2
+        low, high = one.low, one.high
+        outside = (flat < min(low, 0) - slack) | (flat > max(high, 0) + slack)
+    rms = float(np.sqrt(np.square(flat).mean())) if flat.size else 0.0
+    channel, ratio = _largest_channel(arrays, axis)
+    return {
+        "value": name,
+        "low": low,
+        "high": high,
+        "rms": rms,
+        "outlier": max(-low, high) / rms if rms else 0.0,
+        "channel": channel,
+        "channel_outlier": ratio,
+        "saturated": float(outside.mean()) if flat.size else 0.0,
+    }
+
+
+def _largest_channel(arrays: Sequence[np.ndarray], axis: int) -> tuple[int, float]:
+    """Which, and its largest number by that of the usual channel; 1 where there are no channels."""
+    rows = [np.moveaxis(a, axis, 0).reshape(a.shape[axis], -1) for a in arrays if a.ndim > 1 and a.size]
+    if not rows or len({len(row) for row in rows}) > 1:
+        return 0, 1.0
+    largest = np.max([np.abs(row).max(axis=1) for row in rows], axis=0)
+    usual = float(np.median(largest))
+    return int(largest.argmax()), float(largest.max()) / usual if usual else 1.0
 
 
 def _cause(
     node: ir.Node, operand: Mapping[str, Any], stored: Sequence[Stored], samples: int, policy: NodePolicy
 ) -> str:
-    """Why it loses, in words; the first that applies."""
-    if operand and operand["saturated"] > SATURATED:
-        few = f", and only {samples} samples were read" if samples < FEW else ""
-        return f"{100 * operand['saturated']:.2g} % of what it reads is outside of the calibrated range{few}"
-    if operand and operand["outlier"] > PEAK:
-        return f"wide range: the largest number that it reads is {operand['outlier']:.0f} times the usual one"
-    for one in stored:
-        if one.outlier > CHANNEL and (one.per_tensor or one.type in ("int4", "uint4")):
-            return (
-                f"an outlier channel: its largest weight is {one.outlier:.0f} times that of the usual channel"
-            )
+    """Why it loses, in words: what stands out, or else the rounding itself; and what may add to it."""
+    found = [*_of_operand(operand, samples), *_of_weights(stored)] or [_rounding(stored, policy)]
     readers = [user.op_type for value in node.outputs for user, _ in value.uses()]
     if "BatchNormalization" in readers:
-        return "a normalization behind it is not folded into its weights"
+        found.append("the normalization behind it is not folded into its weights")
+    return "; ".join(found)
+
+
+def _of_operand(operand: Mapping[str, Any], samples: int) -> Iterator[str]:
+    if not operand:
+        return
+    if operand["saturated"] > SATURATED:
+        share = f"{100 * operand['saturated']:.2g} % of what it reads is outside of the calibrated range"
+        few = f", and only {samples} samples were read: more of them say what is usual"
+        yield share + (few if samples < FEW else ": method minmax keeps all of it")
+    if operand["channel_outlier"] > CHANNEL:
+        yield (
+            f"an outlier channel: channel {operand['channel']} of what it reads reaches "
+            f"{operand['channel_outlier']:.0f} times as far as the usual one"
+        )
+    elif operand["outlier"] > PEAK:
+        yield f"wide range: the largest number that it reads is {operand['outlier']:.0f} times the usual one"
+
+
+def _of_weights(stored: Sequence[Stored]) -> Iterator[str]:
+    for one in stored:
+        if one.outlier > CHANNEL and one.per_tensor:
+            yield f"an outlier channel: its largest weight is {one.outlier:.0f} times that of the usual one"
+            yield "a scale per channel would keep the others"
+
+
+def _rounding(stored: Sequence[Stored], policy: NodePolicy) -> str:
     if any(one.type in ("int4", "uint4") for one in stored):
         return "4 bits: smaller blocks, zero points or another method lose less"
-    if policy.activations in NARROW_FLOATS or any(one.type in NARROW_FLOATS for one in stored):
-        return f"rounding to {policy.activations if policy.activations in NARROW_FLOATS else stored[0].type}"
+    narrow = [one.type for one in stored if one.type in NARROW_FLOATS]
+    if policy.activations in NARROW_FLOATS or narrow:
+        return f"rounding to {policy.activations if policy.activations in NARROW_FLOATS else narrow[0]}"
     return "rounding to 8 bits"

@@ -110,18 +110,19 @@ def as_text(one: Explained, worst: int, every: bool) -> list[str]:
             f"largest error {_figure(loss['max_error'])} of the largest value, top-1 {_figure(loss['top1'])}"
         )
     lines += _search(one)
-    rows = report["nodes"] if every else report["nodes"][:SHOWN]
+    mine = report["nodes"] if every else [row for row in report["nodes"] if row["pattern"]]
+    rows = mine if every else mine[:SHOWN]
     if rows:
         lines += ["", "  alone / all up to here, in dB"]
     for row in rows:
         lines += _node(row)
-    if len(rows) < len(report["nodes"]):
-        lines += ["", f"  and {len(report['nodes']) - len(rows)} that lose less: --all shows them"]
+    if len(rows) < len(mine):
+        lines += ["", f"  and {len(mine) - len(rows)} that lose less: --all shows them"]
     restored = {layer["node"] for layer in one.search[-1]["layers"]} if one.search else set()
     kept = [row for row in report["weights"] if row["why"] and row["node"] not in restored]
     kept = kept if every else kept[:SHOWN]
     lines += [f"  float32: weights of {row['node']}, {row['why']}" for row in kept]
-    if report["nodes"]:
+    if worst_patterns(one, worst):
         patterns = ", ".join(json.dumps(p) for p in worst_patterns(one, worst))
         lines += ["", f"  to get the worst back, in precision.{one.precision}:"]
         lines.append(f"    keep: {{float32: [{patterns}]}}")
@@ -165,7 +166,8 @@ def searched_patterns(one: Explained) -> list[str]:
 
 def worst_patterns(one: Explained, count: int) -> list[str]:
     """Of the nodes that lose most by themselves."""
-    return list(dict.fromkeys(str(row["pattern"]) for row in one.report["nodes"][:count]))
+    found = [str(row["pattern"]) for row in one.report["nodes"] if row["pattern"]]
+    return list(dict.fromkeys(found[:count]))
 
 
 def write_policies(path: Path, found: Sequence[Explained], worst: int) -> list[str]:
@@ -188,7 +190,7 @@ def _node(row: Mapping[str, Any]) -> list[str]:
     names = ", ".join(row["names"]) or row["node"]
     lines = [
         f"  {_figure(row['alone']['sqnr']):>6} / {_figure(row['total']['sqnr']):<6}  {names} ({row['op']})",
-        f"{INDENT}{row['cause']}",
+        *(f"{INDENT}{part}" for part in row["cause"].split("; ")),
     ]
     operand = row["operand"]
     if operand:
