@@ -308,6 +308,7 @@ def _of_operand(operand: Mapping[str, Any], samples: int) -> Iterator[str]:
             f"an outlier channel: channel {operand['channel']} of what it reads reaches "
             f"{operand['channel_outlier']:.0f} times as far as the usual one"
         )
+        yield "'smooth' moves it into the weights"
     elif operand["outlier"] > PEAK:
         yield f"wide range: the largest number that it reads is {operand['outlier']:.0f} times the usual one"
 

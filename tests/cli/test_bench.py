@@ -150,3 +150,18 @@ def test_kernels_are_timed_shown_and_kept_for_the_project(
     assert json.loads((tmp_path / ".cuvil/profiles/mlp/fp32/x64.json").read_text()) == row
     assert main(["bench", str(tmp_path / "build/mlp/fp32/x64"), "--profile"]) == 0
     assert "map_1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--matrix", "--against", "onnxruntime"], "--matrix goes with --threads"),
+        (["--matrix", "--profile"], "--matrix goes with --threads"),
+        (["--format", "markdown"], "--format markdown is for --matrix"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -40,6 +40,7 @@ def test_what_a_policy_loses_and_what_gets_it_back(folder: Path, capsys: pytest.
     text = capsys.readouterr().out
     assert "net/w4: weights of" in text and "4 bits: smaller blocks" in text
     assert 'keep: {float32: ["name:/' in text
+    assert "  asked for: sqnr, at least 190; it is " in text and ", which is not enough\n" in text
     assert main(["explain", "quant", "-C", str(folder), "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["precision"] for row in rows] == ["w4", "w8"]

@@ -35,7 +35,7 @@ class Explained:
     warnings: Sequence[str]
     search: Sequence[Mapping[str, Any]] = ()
     """Trials, and at last what came of them."""
-    bound: str = ""
+    accept: Accept | None = None
 
 
 def command(
@@ -90,7 +90,7 @@ def gather(project: Project, selectors: Sequence[str]) -> list[Explained]:
             json.loads(files["report"].read_bytes()),
             json.loads(files["warnings"].read_bytes()),
             [json.loads(line) for line in files["search"].read_text(encoding="utf-8").splitlines()],
-            _bound(project.config.precision[variant.precision].accept),
+            project.config.precision[variant.precision].accept,
         )
     return [found[key] for key in sorted(found)]
 
@@ -109,7 +109,7 @@ def as_text(one: Explained, worst: int, every: bool) -> list[str]:
             f"  output {name}: SQNR {_figure(loss['sqnr'])} dB, cosine {_figure(loss['cosine'])}, "
             f"largest error {_figure(loss['max_error'])} of the largest value, top-1 {_figure(loss['top1'])}"
         )
-    lines += _search(one)
+    lines += _gate(one) + _search(one)
     mine = report["nodes"] if every else [row for row in report["nodes"] if row["pattern"]]
     rows = mine if every else mine[:SHOWN]
     if rows:
@@ -129,9 +129,21 @@ def as_text(one: Explained, worst: int, every: bool) -> list[str]:
     return [*lines, ""]
 
 
-def _bound(accept: Accept | None) -> str:
-    if accept is None:
-        return ""
+def _gate(one: Explained) -> list[str]:
+    """What is asked for. A search says what came of it; a function of the project is not called."""
+    if one.accept is None or one.search:
+        return []
+    said = f"  asked for: {_bound(one.accept)}"
+    values = [loss[one.accept.metric] for loss in one.report["outputs"].values() if one.accept.metric in loss]
+    if not values:
+        return [f"{said}; the build says whether it holds"]
+    low, high = one.accept.at_least, one.accept.at_most
+    worst = max(values) if low is None else min(values)
+    holds = worst >= low if low is not None else high is not None and worst <= high
+    return [f"{said}; it is {_figure(worst)}, which {'holds' if holds else 'is not enough'}"]
+
+
+def _bound(accept: Accept) -> str:
     if accept.at_least is not None:
         return f"{accept.metric}, at least {_figure(accept.at_least)}"
     return f"{accept.metric}, at most {_figure(accept.at_most)}"
@@ -139,11 +151,11 @@ def _bound(accept: Accept | None) -> str:
 
 def _search(one: Explained) -> list[str]:
     """What was tried, and what it came to."""
-    if not one.search:
+    if not one.search or one.accept is None:
         return []
     *trials, end = one.search
     start = f"{_figure(trials[0]['value'])} of the policy as it is, {_figure(end['value'])} now"
-    lines = ["", f"  search for {one.bound}: {start}; {end['end']}"]
+    lines = ["", f"  search for {_bound(one.accept)}: {start}; {end['end']}"]
     lines.append(f"    {len(trials) - 1} of {end['budget']} trials; given up: {show_bytes(end['saved'])}")
     for trial in trials:
         held = "holds" if trial["holds"] else ""
