@@ -21,10 +21,14 @@ precision:
   fp32: {}
   int8: {weights: int8, activations: {type: uint8, calibrate: {method: entropy}}}
   dynamic: {weights: int8, activations: {type: uint8, dynamic: true}}
-  w4: {weights: {type: int4, block: 32, scale: float16}}
+  w4: {weights: {type: int4, block: 32, scale: float16}, accept: {metric: "checks:accuracy", at_least: 0.9}}
   u4: {weights: {type: uint4, block: 16}}
   fp16: {weights: float16, activations: float16}
   bf16: {weights: bfloat16, activations: bfloat16}
+"""
+CHECKS = """\
+def accuracy(outputs, labels):
+    return (outputs["logits"].argmax(axis=1) == labels["digit"]).mean()
 """
 NARROW = ("int8", "dynamic", "w4", "u4", "fp16", "bf16")
 TARGETS = ("x64", "pi", "web")
@@ -41,7 +45,10 @@ def project(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Pat
     builds = "\n".join(
         f"  - {{model: digits, precision: {p}, target: {t}}}" for p, t in [("fp32", "x64"), *CASES]
     )
-    np.savez(folder / "data/few.npz", **{n: a[:FEW] for n, a in np.load(folder / "data/heldout.npz").items()})
+    (folder / "checks.py").write_text(CHECKS)
+    (digits,) = np.load(folder / "data/labels.npz").values()
+    (images,) = np.load(folder / "data/heldout.npz").values()
+    np.savez(folder / "data/few.npz", image=images[:FEW], digit=digits.reshape(-1)[:FEW])
     text = file.read_text().replace("data/heldout.npz", "data/few.npz")
     text = text.replace("    labels: {file: data/labels.npz, output: logits}\n", "")
     before, rest = text.split("precision:\n  fp32: {}\n")
@@ -96,7 +103,9 @@ def test_policies_stand_side_by_side(project: Path, capsys: pytest.CaptureFixtur
     here, web = sorted(json.loads(capsys.readouterr().out), key=lambda t: str(t["target"]), reverse=True)
     assert [row["precision"] for row in here["rows"]] == shown
     assert [row["precision"] for row in web["rows"]] == [*NARROW]
+    assert here["accuracy"] == web["accuracy"] == "checks:accuracy"
     for row in here["rows"]:
+        assert row["accuracy"] >= 0.9
         assert row["ms"] > 0 and row["peer_ms"] > 0 and not row["problem"]
         assert row["weights_bytes"] > 0 and row["code_bytes"] > 0 and row["sqnr"] > 15
     for row in web["rows"]:

@@ -98,7 +98,7 @@ def tables(
     for (model, target), variants in groups.items():
         benches = project_benches(project.loaded, variants, None, need_model=True)
         name, metric = metric_of(project, model, benches[0])
-        errors = _Errors(project, model, benches, metric)
+        errors = _Errors(project, model, benches, name, metric)
         rows: list[Row] = []
         plain: float | None = None
         for variant, bench in _plain_first(project, variants, benches):
@@ -176,8 +176,10 @@ def _quotient(mine: float | None, other: float | None) -> float | None:
 class _Errors:
     """Of modules of one model, against the float32 model on all of its samples."""
 
-    def __init__(self, project: Project, model: str, benches: Sequence[Bench], metric: Metric | None) -> None:
-        self._project, self._metric = project, metric
+    def __init__(
+        self, project: Project, model: str, benches: Sequence[Bench], name: str, metric: Metric | None
+    ) -> None:
+        self._project, self._name, self._metric = project, name, metric
         self._feeds = _samples(project, model, benches[0])
         self._source = benches[0].model
         self._known: list[Outputs] = []
@@ -187,7 +189,9 @@ class _Errors:
         if not bench.is_native:
             report = json.loads((bench.folder / "reports/verify.json").read_bytes())
             rows = [Loss(**row) for row in report.get("loss", {}).values()]
-            return _worst(rows), report.get("accuracy")
+            accept = report.get("accept", {})
+            is_mine = accept.get("metric") == self._name
+            return _worst(rows), accept["value"] if is_mine else report.get(self._name)
         target = load_target(str(bench.manifest["target"]), paths.search_path("targets", self._project.root))
         have = run_module(bench.folder, target, self._feeds)
         losses = loss_of_outputs(have, self._wanted(sorted(have[0])))
