@@ -17,6 +17,8 @@ Outputs: TypeAlias = Mapping[str, Array]
 
 BEST_DB = 200.0
 """Of equal tensors: JSON has no infinity."""
+NOTABLE = 0.1
+"""Rows of outputs that are as near to each other as this, by the largest number, may become the same."""
 
 
 class DegenerateOutput(CuvilError):
@@ -81,10 +83,36 @@ def check_outputs(have: Sequence[Outputs], want: Sequence[Outputs]) -> None:
             got, right = np.asarray(mine[name]), np.asarray(array)
             if right.dtype.kind != "f" or not right.size:
                 continue
-            if np.isfinite(right).all() and not np.isfinite(got).all():
-                count = int((~np.isfinite(got)).sum())
-                raise DegenerateOutput(
-                    f"output '{name}' of sample {number} has {count} NaN or infinite values"
-                )
-            if right.size > 1 and np.ptp(right) > 0 and not np.ptp(got):
-                raise DegenerateOutput(f"output '{name}' of sample {number} is {got.flat[0]:.6g} throughout")
+            lost = np.isfinite(right) & ~np.isfinite(got)
+            if lost.any():
+                count = int(lost.sum())
+                raise _degenerate(f"output '{name}' of sample {number} has {count} NaN or infinite values")
+            if _is_constant(got) and not _is_constant(right):
+                raise _degenerate(f"output '{name}' of sample {number} is {got.flat[0]:.6g} throughout")
+    for name, array in want[0].items() if want else ():
+        is_float = np.asarray(array).dtype.kind == "f"
+        if is_float and not _apart(have, name) and _apart(want, name) > NOTABLE:
+            raise _degenerate(f"output '{name}' is the same for all samples, whatever they are")
+
+
+def _degenerate(message: str) -> DegenerateOutput:
+    return DegenerateOutput(
+        message,
+        hint="'cuvil explain quant' names the nodes that lose most: keep them, or calibrate on data like the "
+        "samples",
+    )
+
+
+def _is_constant(array: Array) -> bool:
+    finite = array[np.isfinite(array)]
+    return finite.size < 2 or float(finite.min()) == float(finite.max())
+
+
+def _apart(runs: Sequence[Outputs], name: str) -> float:
+    """How far any row of the output, of any sample, is from the first one, by its largest number."""
+    arrays = [np.nan_to_num(np.asarray(run[name], np.float64)) for run in runs]
+    rows = [row for array in arrays for row in (array if array.ndim > 1 else [array])]
+    if not rows or any(row.shape != rows[0].shape for row in rows):
+        return 1.0
+    largest = max(float(np.abs(rows[0]).max(initial=0.0)), 1e-30)
+    return max(float(np.abs(row - rows[0]).max(initial=0.0)) / largest for row in rows)

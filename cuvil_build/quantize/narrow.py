@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from cuvil_build.cuir.opset import OPSET
 from cuvil_build.quantize.edit import Edit
-from cuvil_build.quantize.products import is_constant
+from cuvil_build.quantize.numbers import beyond
+from cuvil_build.quantize.products import is_constant, product_of
 from cuvil_build.quantize.scheme import NARROW_FLOATS, NodePolicy
 from cuvil_build.quantize.weights import FLOAT_TYPES, narrow_constant
 
@@ -66,6 +67,9 @@ def _is_native(node: ir.Node, policy: NodePolicy) -> bool:
     formal = schema.outputs[0].type_str
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}.get(formal, set())
     if "tensor(float16)" not in allowed:
+        return False
+    product = product_of(node)
+    if product is not None and beyond(product.array, "float16"):
         return False
     wide = [node.inputs[i] for i in typed]
     return policy.weights.type != "float32" or not any(

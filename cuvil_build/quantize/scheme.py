@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import glob
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from cuvil_build.cuir.locations import source_nodes
+from cuvil_build.cuir.traverse import graphs_within
 
 FLOAT32 = "float32"
 NARROW_FLOATS = ("bfloat16", "float16")
@@ -126,19 +127,35 @@ def pattern_of(node: ir.Node) -> str:
     return named((names_of(node) or [str(node.name)])[0])
 
 
-def unused_warnings(unused: Iterable[str], model: ir.Model) -> list[str]:
-    """With the nearest names."""
-    names = sorted({name for node in model.graph for name in names_of(node)})
-    ops = sorted({node.op_type for node in model.graph})
+def unused_warnings(
+    unused: Iterable[str], model: ir.Model, lines: Mapping[str, Sequence[str]] | None = None
+) -> list[str]:
+    """With the nearest names; of nodes in branches and loops with the reason."""
+    known = {
+        "name": {name for node in model.graph for name in names_of(node)},
+        "op": {node.op_type for node in model.graph},
+        "path": {line for rows in (lines or {}).values() for line in rows},
+    }
+    inner = [n for graph in graphs_within(model.graph) for n in graph if graph is not model.graph]
     found = []
     for pattern in unused:
         kind, _, text = pattern.partition(":")
-        known = {"name": names, "op": ops}.get(kind, [])
-        close = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
-        found.append(
-            f"'{pattern}' matches no node" + (f"; did you mean '{kind}:{close[0]}'?" if close else "")
-        )
+        close = _closest(text, kind, known)
+        if any(matches(pattern, node, lines or {}) for node in inner):
+            found.append(f"'{pattern}' matches nodes in branches and loops alone, which no policy changes")
+        else:
+            found.append(f"'{pattern}' matches no node" + (f"; did you mean '{close}'?" if close else ""))
     return found
+
+
+def _closest(text: str, kind: str, known: Mapping[str, Collection[str]]) -> str:
+    """The pattern of the nearest name; of another kind where it is exactly that."""
+    lowered = {name.lower(): name for name in sorted(known[kind], reverse=True)}
+    close = difflib.get_close_matches(text.lower(), list(lowered), n=1, cutoff=0.5)
+    other = next((k for k in sorted(known) if k != kind and text in known[k]), "")
+    if other:
+        return f"{other}:{text}"
+    return f"{kind}:{lowered[close[0]]}" if close else ""
 
 
 def _changed(found: NodePolicy, entry: Deviation) -> NodePolicy:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.quantize.edit import Edit
-from cuvil_build.quantize.numbers import Codes, by_block, by_channel, narrow_float, scale_fits
+from cuvil_build.quantize.numbers import Codes, beyond, by_block, by_channel, narrow_float, scale_fits
 from cuvil_build.quantize.products import SMALLEST, Product, constant, is_constant, is_weight
 from cuvil_build.quantize.scheme import NodePolicy, Weights
 from cuvil_build.quantize.tables import gathers_blocks, table_of
@@ -65,7 +65,7 @@ def store_weights(
             continue
         product = products.get(node)
         if policy.weights.type in FLOAT_TYPES:
-            rows += _narrow(edit, node, policy.weights.type)
+            rows += _narrow(edit, node, policy.weights.type, product)
         elif product is not None and not policy.weights.is_float:
             rows.append(_integers(edit, product, policy.weights, solved or {}))
         elif product is not None:
@@ -103,8 +103,11 @@ def product_is_integer(node: ir.Node, policy: NodePolicy, products: Mapping[ir.N
     return node in products and not policy.weights.is_float
 
 
-def _narrow(edit: Edit, node: ir.Node, dtype: str) -> list[Stored]:
+def _narrow(edit: Edit, node: ir.Node, dtype: str, product: Product | None) -> list[Stored]:
     rows = []
+    count = 0 if product is None else beyond(product.array, dtype)
+    if product is not None and count:
+        return [_kept(product, f"{count} of its numbers are beyond {dtype}")]
     for position, value in enumerate(node.inputs):
         if value is None or not is_weight(value) or constant(value).size < LEAST_COUNT:
             continue

@@ -153,3 +153,20 @@ def test_a_mask_beyond_float16_stays_finite() -> None:
     infer_model(model)
     quantised(model, POLICIES["float16"])
     assert all(np.isfinite(array).all() for array in outputs(model, feeds_of(fixture("mlp"))).values())
+
+
+@pytest.mark.parametrize("name", ["weights of float16", "float16"])
+def test_weights_beyond_float16_stay_float32(name: str) -> None:
+    model, original = fixture("mlp"), fixture("mlp")
+    for one in (model, original):
+        weights = one.graph.initializers["c2"].const_value
+        assert weights is not None
+        array = weights.numpy().copy()
+        array[0, 0] = 1e5
+        one.graph.initializers["c2"].const_value = ir.Tensor(array, name="c2")
+    found = quantised(model, POLICIES[name])
+    (row,) = [row for row in found.weights if row.why]
+    assert row.type == "float32" and row.why == "1 of its numbers are beyond float16"
+    assert model.graph.initializers["c2"].dtype == ir.DataType.FLOAT
+    feeds = feeds_of(original)
+    assert sqnr(outputs(model, feeds)["y"], outputs(original, feeds)["y"]) > 45

@@ -42,6 +42,25 @@ def test_an_answer_that_says_nothing(wrong: np.ndarray) -> None:
     assert caught.value.exit_code == 3
 
 
+def test_numbers_that_become_nan_beside_what_is_nan_in_the_model() -> None:
+    right = np.array([[np.nan, 1.0, 2.0]])
+    for wrong in (np.array([[np.nan, np.nan, 2.0]]), np.array([[np.nan, 1.0, 1.0]])):
+        with pytest.raises(DegenerateOutput):
+            check_outputs([{"y": wrong}], [{"y": right}])
+
+
+def test_the_same_answer_for_every_sample() -> None:
+    right = [{"y": np.array([[1.0, 2.0 + i]])} for i in range(3)]
+    same = [{"y": np.array([[1.0, 1.5]])}] * 3
+    with pytest.raises(DegenerateOutput, match="'y' is the same for all samples"):
+        check_outputs(same, right)
+    with pytest.raises(DegenerateOutput, match="'y' is the same for all samples"):
+        check_outputs([{"y": np.array([[1.0, 1.5]] * 2)}], [{"y": np.array([[1.0, 1.5], [2.0, 3.0]])}])
+    check_outputs(same, same)
+    check_outputs(same, [{"y": np.array([[1.0, 1.5 + i / 1e4]])} for i in range(3)])
+    check_outputs([{"y": np.array([[1.0, float(i > 1) + 2]])} for i in range(3)], right)
+
+
 def test_what_the_model_itself_answers_is_no_fault() -> None:
     for right in (np.array([[np.nan, 1.0]]), np.zeros((1, 2))):
         check_outputs([{"y": right}], [{"y": right}])

@@ -89,7 +89,7 @@ def run(job: Job) -> None:
             converted = quantise(model, policy, remembered, lines, compensation)
     job.outputs["search"].write_text("".join(json.dumps(round_report(row)) + "\n" for row in journal))
     verify(model)
-    warnings += unused_warnings(converted.assigned.unused, original)
+    warnings += unused_warnings(converted.assigned.unused, original, lines)
     save_graph(model, job.outputs["graph"], job.blobs)
     _write_plain(job, model)
     lost = loss_of_outputs(_outputs(model, golden), want)
