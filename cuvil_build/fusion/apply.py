@@ -16,6 +16,7 @@ from cuvil_build.cuir.naming import Namer
 from cuvil_build.cuir.opset import FUSED_DOMAIN, OPSET, default_opset
 from cuvil_build.fusion.scope import Scope, is_read
 from cuvil_build.ops.infer import attributes_of
+from cuvil_build.ops.needed import is_shape_operand
 from cuvil_build.ops.operator import Known
 from cuvil_build.passes.rewire import replace_value
 
@@ -84,7 +85,8 @@ def _function_name(scope: Scope, body: Sequence[ir.Node], operands: Sequence[ir.
 def _digest(scope: Scope, body: Sequence[ir.Node], operands: Sequence[ir.Value]) -> str:
     """Of the body, and of what is known of its operands: one function has one call signature."""
     numbers = {value: f"x{i}" for i, value in enumerate(operands)}
-    rows: list[object] = [[_signature(scope.known(value)) for value in operands]]
+    shaping = _shaping(scope, body)
+    rows: list[object] = [[_signature(scope.known(value), value in shaping) for value in operands]]
     for node in body:
         inputs = ["" if v is None else numbers[v] for v in node.inputs]
         attributes = {name: _attribute_text(value) for name, value in attributes_of(node).items()}
@@ -94,9 +96,22 @@ def _digest(scope: Scope, body: Sequence[ir.Node], operands: Sequence[ir.Value])
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
-def _signature(known: Known) -> list[object]:
-    """Contents belong to it: shapes and axes that are operands decide what the body means."""
-    contents = None if known.contents is None else [str(e) for e in known.contents.reshape(-1)]
+def _shaping(scope: Scope, body: Sequence[ir.Node]) -> set[ir.Value]:
+    """Operands whose elements decide a shape: limits of a Range, scales of a Resize."""
+    return {
+        value
+        for node in body
+        for index, value in enumerate(node.inputs)
+        if value is not None and is_shape_operand(node, index, scope.known(value))
+    }
+
+
+def _signature(known: Known, shapes: bool) -> list[object]:
+    """Contents belong to it: shapes and axes that are operands decide what the body means. So do floats where
+    they do; other ones are read when the module runs."""
+    contents: object = None if known.contents is None else [str(e) for e in known.contents.reshape(-1)]
+    if contents is None and shapes and known.constant is not None:
+        contents = _attribute_text(np.asarray(known.constant))
     return [known.dtype.name, [str(dim) for dim in known.shape], contents, known.constant is not None]
 
 

@@ -50,6 +50,16 @@ def test_other_contents_of_shape_operands_are_another_function() -> None:
     assert first != second
 
 
+def test_floats_that_decide_a_shape_are_another_function() -> None:
+    text = """agraph (float[1] x) => (float[40] y, float[20] u, float[20] w)
+        <float first = {0}, float last = {40}, float half = {20}, float step = {1}>
+        { r = Range(first, last, step)  y = Add(r, x)
+          s = Range(first, half, step)  u = Add(s, x)
+          t = Range(first, half, step)  w = Add(t, x) }"""
+    long, short, again = calls(fused(text))
+    assert long != short == again
+
+
 def test_a_call_stands_for_the_source_nodes_and_keeps_their_guards() -> None:
     model = parse_model("agraph (float[N, 8] x) => (float[N, 8] y) { t = Tanh(x)  y = Exp(t) }")
     infer_model(model)
