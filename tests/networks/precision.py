@@ -1,6 +1,7 @@
 """Times precision policies side by side; writes docs/precision.md from all machines' figures.
 
-    python -m tests.networks.precision --work FOLDER [--model NAME ...] [--target NAME ...] [--build | --time]
+    python -m tests.networks.precision --work FOLDER [--model NAME ...] [--target NAME ...]
+        [--policy NAME ...] [--build | --time]
     python -m tests.networks.precision          the page alone, from the figures that are kept
 
 `--build` only builds, `--time` only times what is built. What is timed is `cuvil bench --matrix`. Figures
@@ -66,7 +67,7 @@ The policies:
 """
 
 
-def write_project(work: Path, model: str, targets: Sequence[str]) -> Path:
+def write_project(work: Path, model: str, policies: Sequence[str], targets: Sequence[str]) -> Path:
     folder = work / model
     data: dict[str, Any]
     if model == "digits":
@@ -84,7 +85,8 @@ def write_project(work: Path, model: str, targets: Sequence[str]) -> Path:
         if network.dims:
             section["dims"] = dict(network.dims)
         data = {"version": 1, "project": "precision", "models": {model: section}}
-    data |= {"precision": dict(POLICIES), "targets": {target: {"use": target} for target in targets}}
+    data["precision"] = {name: POLICIES[name] for name in policies}
+    data["targets"] = {target: {"use": target} for target in targets}
     data.pop("builds", None)
     (folder / "cuvil.yaml").write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     return folder
@@ -127,6 +129,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder of the projects, built or not")
     parser.add_argument("--model", action="append", choices=MODELS, help="repeatable; all without one")
     parser.add_argument("--target", action="append", help="repeatable")
+    parser.add_argument("--policy", action="append", choices=[*POLICIES], help="repeatable; all without one")
     parser.add_argument("--build", action="store_true", help="build, and time nothing")
     parser.add_argument("--time", action="store_true", help="time what is built, as it is")
     parser.add_argument("--machine", default=machine(), help="what the page calls this machine")
@@ -135,7 +138,7 @@ def main() -> None:
     kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     for model in (arguments.model or MODELS) if arguments.work else ():
         for target in arguments.target or TARGETS:
-            folder = write_project(arguments.work, model, TARGETS)
+            folder = write_project(arguments.work, model, arguments.policy or [*POLICIES], TARGETS)
             if not arguments.time:
                 build(folder, target)
             if arguments.build:
