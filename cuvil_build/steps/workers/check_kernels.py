@@ -213,14 +213,17 @@ class _Region:
 
 def allowed(tolerance: Tolerance, model: ir.Model | None) -> Tolerance:
     """Of a region of a quantised graph. A sum on the edge between two integers may become either where the
-    region itself quantises; what is read in 16 bits the reference rounds once more, after the scale."""
+    region itself quantises; what is read in 16 bits the reference rounds once more, after the scale; and what
+    is made in 16 bits, if only on its way to float32, may go apart by their last place."""
     if model is None or not tolerance.quantum:
         return replace(tolerance, least_sqnr=0.0, quantum=0)
     quantises = sum(node.op_type in QUANTISERS for node in all_nodes(model))
     constants = [v.const_value.dtype for v in model.graph.initializers.values() if v.const_value is not None]
-    read = {*constants, *(v.dtype for v in model.graph.inputs)} & {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
+    values = [*model.graph.inputs, *(v for node in all_nodes(model) for v in node.outputs)]
+    narrow = {*constants, *(v.dtype for v in values)} & {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
+    places = [last_place(dtype.numpy()) for dtype in narrow if dtype is not None]
     return Tolerance(
-        max([tolerance.relative_to_max, *(last_place(dtype.numpy()) for dtype in read if dtype is not None)]),
+        max([tolerance.relative_to_max, *places]),
         least_sqnr=tolerance.least_sqnr if quantises else 0.0,
         quantum=tolerance.quantum if quantises else 0,
         chained=quantises > 1,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.bundle.golden import GoldenCase, write_golden
@@ -16,6 +15,7 @@ from cuvil_build.reference import Reference, Yardstick, trusted_runs
 from cuvil_build.samples import InvalidSamples
 from cuvil_build.steps.step import Job
 from cuvil_build.steps.workers.cases import sample_cases
+from cuvil_build.steps.workers.nudges import nudges
 from cuvil_build.steps.workers.tolerances import LARGEST, TOLERANCE, tolerance_of_dtypes
 
 NUDGES = 8
@@ -70,16 +70,7 @@ def model_tolerance(model: ir.Model, found: Sequence[tuple[GoldenCase, Yardstick
 def _sensitivity(reference: Reference, golden: GoldenCase) -> float:
     """The largest change of an output when every float of the input moves by its last bit."""
     worst = 0.0
-    for seed in range(NUDGES):
-        rng = np.random.default_rng(seed)
-        nudged = {name: _nudged(array, rng) for name, array in sorted(golden.inputs.items())}
+    for nudged in nudges(golden.inputs, NUDGES):
         outputs = reference.run(nudged, sorted(golden.outputs)).outputs
         worst = max(worst, compare(outputs, golden.outputs, TOLERANCE).worst)
     return worst
-
-
-def _nudged(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    if array.dtype.kind != "f":
-        return array
-    towards = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
-    return np.asarray(np.nextafter(array, towards))
