@@ -141,7 +141,7 @@ def sized(found: Product, sizes: Sizes) -> Product:
     (column,) = fixed([found.column])
     return replace(
         found,
-        batch=fixed(found.batch),
+        batch=fixed((*found.batch, *found.repeats)),
         rows=fixed(found.rows),
         column=column,
         reduction=fixed(found.reduction),

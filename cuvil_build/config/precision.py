@@ -100,15 +100,15 @@ class ActivationType(Section):
         default=None, description="8 bits: how ranges are measured; data of method gptq and of smooth."
     )
     dynamic: bool = Field(
-        default=False, description="uint8: each run takes the range of the values that it meets."
+        default=False,
+        description="Each run takes the range of the values that it meets: uint8 of a whole tensor; int8, "
+        "with weights in blocks, of each block of a row.",
     )
 
     @model_validator(mode="after")
     def _check(self) -> ActivationType:
         if self.type in FLOATS and self.dynamic:
             raise invalid(f"{self.type} has no range to be dynamic")
-        if self.dynamic and self.type == "int8":
-            raise invalid("dynamic ranges are of uint8")
         return self
 
 
@@ -204,6 +204,8 @@ class Precision(Section):
                 dynamic if self.activations.dynamic else f"{self.activations.type} needs no calibration"
             )
         self._check_ranges()
+        if self.activations.dynamic and self.activations.type == "int8" and self.weights.block is None:
+            raise invalid("dynamic activations of int8 need weights in blocks; of uint8 they don't")
         if self.is_plain and (self.keep or self.assign or self.accept):
             raise invalid("a policy of float32 has nothing to keep, to assign or to accept")
         return self
@@ -232,7 +234,9 @@ class Precision(Section):
 
     def not_built(self) -> Iterator[Unbuilt]:
         """What is valid and cannot be built yet, by the key to blame."""
-        integers = self.activations.type in ("int8", "uint8")
+        integers = self.activations.type == "uint8" or (
+            self.activations.type == "int8" and not self.activations.dynamic
+        )
         for key, weights in self._weights():
             path: tuple[str | int, ...] = (key,) if key == "weights" else ("assign", int(key), "weights")
             if integers and weights.block is not None:

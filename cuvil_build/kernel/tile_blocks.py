@@ -30,6 +30,7 @@ from cuvil_build.kernel.tile_schedule import LINE_BYTES
 INT8, INT16 = DTYPES["int8"], DTYPES["int16"]
 _LARGEST = 127 * 256
 """Of rows of 16 bits, whose high bytes are rounded up."""
+_ROUNDING, _ROUNDING_BITS = 1.5 * 2.0**23, 0x4B400000
 _AHEAD = 4096
 """Bytes of a panel that are asked for before they are needed, where they come from memory."""
 _UNROLLED = 4
@@ -47,7 +48,7 @@ def block_packings(plan: TilePlan) -> dict[str, Packing]:
     width, last = schedule.width, plan.last_vectors * schedule.lanes
 
     def packing(index: tuple[IntExpr, ...], axes: tuple[Axis, ...]) -> Packing:
-        return Packing(found.batch, axes, found.column, index, width, last)
+        return Packing((*found.batch, *found.repeats), axes, found.column, index, width, last)
 
     made = {blocks.scale.buffer.name: packing(_entries(found), _block_axes(found))}
     shift = _MIDDLE if blocks.codes.dtype.kind == "int" else 0
@@ -99,7 +100,7 @@ def panel_pointers(context: TileContext) -> list[p.Statement]:
 def _panel_pointer(context: TileContext, name: str, packings: dict[str, Packing], load: Load) -> p.Statement:
     packing = packings[load.buffer.name]
     batch = ZERO
-    for axis in context.product.batch:
+    for axis in (*context.product.batch, *context.product.repeats):
         batch = batch * axis.extent + IntExpr.of(axis.name)
     depth = packing.stored_depth
     offset = batch * (packing.columns * depth) + IntExpr.of("panel") * (packing.width * depth)
@@ -162,34 +163,37 @@ def _pack_block(context: TileContext, steps: int, lanes: int) -> list[p.Statemen
 
 
 def _round_block(context: TileContext, steps: int, lanes: int) -> list[p.Statement]:
-    """Floats as integers of 16 bits. What is no number makes the scale none."""
+    """Floats as integers of 16 bits. Magnitudes are compared as the integers that their bits are: what is no
+    number is the largest of them, and makes the scale none. Blocks of nearly nothing are zero."""
     kind, whole = p.VType(FLOAT32, lanes), p.VType(INT32, lanes)
-    scalar = p.VType(FLOAT32, 1)
-    peak, sums, value = p.Var("peak", kind), p.Var("sums", whole), p.Var("value", kind)
+    scalar, integer = p.VType(FLOAT32, 1), p.VType(INT32, 1)
+    peak, sums, number = p.Var("peak", whole), p.Var("sums", whole), p.Var("number", whole)
+    value, scaled = p.Var("value", kind), p.Var("scaled", kind)
     read = p.Declare("value", kind, _read(context, lanes), constant=True)
-    highest = p.Op("max", (peak, p.Op("abs", (value,), kind)), kind)
-    top = p.Var("top", scalar)
-    ratio, number = p.Var("ratio", kind), p.Var("number", whole)
-    is_inside = p.Op("le", (p.Op("abs", (ratio,), kind), p.Lit(1.0, kind)), _mask(lanes))
-    scaled = p.Op(
-        "mul", (p.Op("select", (is_inside, ratio, p.Lit(0.0, kind)), kind), p.Lit(_LARGEST, kind)), kind
-    )
+    size = p.Op("bitcast", (p.Op("abs", (value,), kind),), whole)
     turns = IntExpr.of(steps // lanes)
-    spread: p.Value = p.Splat(top, kind) if lanes > 1 else top
-    total: p.Value = p.Horizontal("sum", sums, p.VType(INT32, 1)) if lanes > 1 else sums
-    tops: p.Value = p.Horizontal("max", peak, scalar) if lanes > 1 else peak
+    tops: p.Value = p.Horizontal("max", peak, integer) if lanes > 1 else peak
+    total: p.Value = p.Horizontal("sum", sums, integer) if lanes > 1 else sums
+    top, inverse = p.Var("top", scalar), p.Var("inverse", scalar)
+    spread: p.Value = p.Splat(inverse, kind) if lanes > 1 else inverse
+    is_inside = p.Op("le", (p.Op("abs", (scaled,), kind), p.Lit(_LARGEST + 1.0, kind)), _mask(lanes))
+    inside = p.Op("select", (is_inside, scaled, p.Lit(0.0, kind)), kind)
+    # Adding so much rounds to whole numbers, which then stand in the lowest bits.
+    moved = p.Op("bitcast", (p.Op("add", (inside, p.Lit(_ROUNDING, kind)), kind),), whole)
+    rounded = p.Op("sub", (moved, p.Lit(_ROUNDING_BITS, whole)), whole)
     return [
-        p.Declare("peak", kind, p.Lit(0.0, kind)),
-        p.For("e", ZERO, turns, ONE, (read, p.Assign("peak", kind, highest))),
-        p.Declare("top", scalar, tops, constant=True),
+        p.Declare("peak", whole, p.Lit(0, whole)),
+        p.For("e", ZERO, turns, ONE, (read, p.Assign("peak", whole, p.Op("max", (peak, size), whole)))),
+        p.Declare("top", scalar, p.Op("bitcast", (tops,), scalar), constant=True),
+        p.Declare("inverse", scalar, p.Op("div", (p.Lit(1.0 * _LARGEST, scalar), top), scalar), constant=True),
         _keep_scale(context, p.Op("mul", (top, p.Lit(1.0 / _LARGEST, scalar)), scalar)),
         p.Declare("sums", whole, p.Lit(0, whole)),
         p.For(
             "e", ZERO, turns, ONE,
             (
                 read,
-                p.Declare("ratio", kind, p.Op("div", (value, spread), kind), constant=True),
-                p.Declare("number", whole, p.Convert(p.Op("rint", (scaled,), kind), whole), constant=True),
+                p.Declare("scaled", kind, p.Op("mul", (value, spread), kind), constant=True),
+                p.Declare("number", whole, rounded, constant=True),
                 *_store_number(context, number, lanes),
                 p.Assign("sums", whole, p.Op("add", (sums, number), whole)),
             ),
@@ -233,30 +237,36 @@ def _store_number(context: TileContext, number: p.Value, lanes: int) -> Iterator
 
 def _copy_block(context: TileContext, steps: int, lanes: int) -> list[p.Statement]:
     """Codes of 8 bits, with the scale that they have."""
-    whole = p.VType(INT32, lanes)
-    sums, code = p.Var("sums", whole), p.Var("code", p.VType(INT8, lanes))
-    stored: p.Value = (
-        code if context.row_dtype == INT8 else p.Convert(code, p.VType(context.row_dtype, lanes))
-    )
     scale = context.product.streamed.row_scale
     assert scale is not None
     strides = scale.buffer.strides()
     offset = sum((i * s for i, s in zip(scale.index, strides, strict=True) if isinstance(i, IntExpr)), ZERO)
     factor = p.LoadAt(scale.buffer.name, context.rows.at(offset, None), p.VType(FLOAT32, 1))
-    total: p.Value = p.Horizontal("sum", sums, p.VType(INT32, 1)) if lanes > 1 else sums
+    group = context.group if lanes > 1 else 1
+    each = min(lanes * group, steps)
+    whole = p.VType(INT32, each // group)
+    sums, code = p.Var("sums", whole), p.Var("code", p.VType(INT8, each))
+    stored: p.Value = code if context.row_dtype == INT8 else p.Convert(code, p.VType(context.row_dtype, each))
+    ones = p.Lit(1, _as_read(context, p.Var("code", p.VType(UINT8, each))).type)
+    added: p.Value = p.Dot(ones, stored, sums, whole) if group > 1 else _plus(sums, code)
+    total: p.Value = p.Horizontal("sum", sums, p.VType(INT32, 1)) if whole.lanes > 1 else sums
     return [
         _keep_scale(context, factor),
         p.Declare("sums", whole, p.Lit(0, whole)),
         p.For(
-            "e", ZERO, IntExpr.of(steps // lanes), ONE,
+            "e", ZERO, IntExpr.of(steps // each), ONE,
             (
-                p.Declare("code", code.type, _read(context, lanes), constant=True),
-                p.StoreAt(PACKED_ROWS, _place(context, lanes), stored),
-                p.Assign("sums", whole, p.Op("add", (sums, p.Convert(code, whole)), whole)),
+                p.Declare("code", code.type, _read(context, each), constant=True),
+                p.StoreAt(PACKED_ROWS, _place(context, each), stored),
+                p.Assign("sums", whole, added),
             ),
         ),
         _keep_sum(context, total),
     ]  # fmt: skip
+
+
+def _plus(sums: p.Var, code: p.Var) -> p.Value:
+    return p.Op("add", (sums, p.Convert(code, sums.type)), sums.type)
 
 
 def _keep_scale(context: TileContext, value: p.Value) -> p.Statement:

@@ -30,6 +30,8 @@ def predict(found: Product, schedule: TileSchedule, numbers: Numbers) -> float:
     itemsize = found.panel_bytes
     rows, depth = max(1, _size(found.row_count)), max(1, _size(found.depth))
     columns, batches = max(1, _size(found.column.extent)), _size(found.batches)
+    for axis in found.repeats:
+        batches *= _size(axis.extent)
     tiles = -(-rows // schedule.row_tile)
     blocks = -(-rows // schedule.rows_per_block)
     panels = -(-columns // schedule.width)

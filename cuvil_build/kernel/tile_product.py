@@ -40,6 +40,9 @@ class Product:
     reduction: tuple[Axis, ...]
     """Slowest first, in the order of packing."""
     dtype: DType
+    repeats: tuple[Axis, ...] = ()
+    """Of weights of 4 bits, axes that are columns as well: each of their points has panels of its own, which
+    the same packed rows serve."""
 
     @property
     def row_count(self) -> IntExpr:
@@ -154,9 +157,10 @@ def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Prod
     rows.sort(key=nest.axes.index)
     # Columns that a reshape has cut into several axes: panels of the longest, the others repeat them.
     columns.sort(key=lambda a: _column_order(a, panel))
-    batch += columns[1:]
+    repeats = columns[1:] if panel.blocks else []
+    batch += columns[1:] if not panel.blocks else []
     columns = columns[:1]
-    if len(columns) != 1 or any(any_mentions(streamed.conditions, a) for a in (*columns, *batch)):
+    if len(columns) != 1 or any(any_mentions(streamed.conditions, a) for a in (*columns, *repeats, *batch)):
         return None
     if any(a.name not in other for a in nest.stages[0].axes):
         return None
@@ -167,11 +171,13 @@ def _orient(nest: Nest, streamed: Operand, panel: Operand, dtype: DType) -> Prod
     ):
         return None  # a window over each channel by itself: no second row would share its panels
     reduction = tuple(sorted(nest.stages[0].axes, key=lambda a: _slowest_first(streamed.step(a))))
-    if panel.load.buffer.constant and not all(a.extent.is_static for a in (*batch, *columns, *reduction)):
+    if panel.load.buffer.constant and not all(
+        a.extent.is_static for a in (*batch, *repeats, *columns, *reduction)
+    ):
         return None
     if dtype == INT32 and not _are_zeros_apart(streamed, panel, columns[0], rows, reduction):
         return None
-    return Product(streamed, panel, tuple(batch), tuple(rows), columns[0], reduction, dtype)
+    return Product(streamed, panel, tuple(batch), tuple(rows), columns[0], reduction, dtype, tuple(repeats))
 
 
 def _are_zeros_apart(

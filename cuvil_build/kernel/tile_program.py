@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cuvil_build.cuir.dtypes import INT32, DType
-from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, minimum
+from cuvil_build.cuir.int_expr import ONE, ZERO, IntExpr, ceil_divide, maximum, minimum, product
 from cuvil_build.kernel import program as p
 from cuvil_build.kernel.expr import Apply, Cast, Expr, IndexValue, Load
 from cuvil_build.kernel.nest import Nest
@@ -62,7 +62,7 @@ class _Frame:
         self.slices = context.slices
         self.tiles_per_block = self.schedule.rows_per_block // self.schedule.row_tile
         self.blocks = ceil_divide(self.rows.tiles, self.tiles_per_block)
-        self.panels = context.plan.panels
+        self.panels = context.plan.panels * product(a.extent for a in self.found.repeats)
         self.groups = ceil_divide(self.panels, self.schedule.panels_per_chunk)
         self.scratch = self._scratch()
         """Region of the scratch: (first line, lines, dtype)."""
@@ -153,7 +153,19 @@ class _Frame:
             before = entry * groups
             first_panel = maximum(IntExpr.of("begin") - before, ZERO) * each
             last_panel = minimum(self.panels, (IntExpr.of("end") - before) * each)
-        body.append(p.For("panel", first_panel, last_panel, ONE, tuple(self._panel())))
+        if not self.found.repeats:
+            return [*body, p.For("panel", first_panel, last_panel, ONE, tuple(self._panel()))]
+        inner = (*self._decode_place(), *self._panel())
+        return [*body, p.For("place", first_panel, last_panel, ONE, inner)]
+
+    def _decode_place(self) -> list[p.Statement]:
+        """Axes that repeat panels, and the panel."""
+        place, own = IntExpr.of("place"), self.context.plan.panels
+        rest = place // own
+        body: list[p.Statement] = [p.SetInt("panel", place % own)]
+        for axis in reversed(self.found.repeats):
+            body.append(p.SetInt(axis.name, rest if axis is self.found.repeats[0] else rest % axis.extent))
+            rest = rest // axis.extent
         return body
 
     def _pack_rows(self) -> list[p.Statement]:

@@ -302,6 +302,7 @@ def _panels_per_chunk(found: Product, chosen: TileSchedule) -> int:
     if not chosen.panels(found).is_static:
         return 4
     panels, row_count = chosen.panels(found).value, found.row_count
+    panels *= product(a.extent for a in found.repeats).value
     most = chosen.rows_per_block
     blocks = -(-row_count.value // most) if row_count.is_static else 1
     rows = -(-row_count.value // max(1, blocks)) if row_count.is_static else most
@@ -309,5 +310,6 @@ def _panels_per_chunk(found: Product, chosen: TileSchedule) -> int:
     worth = max(1, _CHUNK_WORK // max(1, rows * chosen.width * depth))
     batches = found.batches.value if found.batches.is_static else 1
     spread = max(1, panels * blocks * batches // _CHUNKS_WANTED)
-    least = -(-_PACKED_COLUMNS // chosen.width) if chosen.mode == "packed" else 1
+    columns = _PACKED_COLUMNS * (2 if found.blocks else 1)
+    least = -(-columns // chosen.width) if chosen.mode == "packed" else 1
     return min(panels, max(worth, spread, least))

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.ops.infer import infer_model
+from cuvil_build.quantize.block_rows import quantise_rows
 from cuvil_build.quantize.calibrate import Calibrated
 from cuvil_build.quantize.compensate import Compensation
 from cuvil_build.quantize.dynamic import make_dynamic
@@ -57,6 +58,7 @@ def quantise(
     roots = sorted({str(value.name) for value in plan.values.values()})
     calibrated = measure(roots) if roots else Calibrated()
     bytes_of = insert_bytes(edit, plan, policies, products, calibrated)
+    quantise_rows(edit, policies, products)
     stored = store_weights(edit, policies, products, solved)
     for node, product in products.items():
         operand = operands[node]

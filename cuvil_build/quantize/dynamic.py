@@ -24,7 +24,7 @@ def make_dynamic(
     ranges: dict[ir.Value, tuple[ir.Value, ...]] = {}
     for node, product in products.items():
         policy = policies[node]
-        if not policy.dynamic or policy.weights.is_float:
+        if not policy.dynamic or policy.weights.is_float or policy.weights.block:
             continue
         why = _why_not(product)
         if why:

@@ -10,13 +10,14 @@ import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.ops.infer import infer_model
+from cuvil_build.quantize.block_rows import block_codes, has_block_rows
 from cuvil_build.quantize.convert import Converted
 from cuvil_build.quantize.edit import Edit
 from cuvil_build.quantize.insert import Quantised
 from cuvil_build.quantize.loss import Loss, loss_of
 from cuvil_build.quantize.narrow import STORED
 from cuvil_build.quantize.numbers import narrow_float
-from cuvil_build.quantize.products import PASSING, is_constant
+from cuvil_build.quantize.products import PASSING, is_constant, product_of
 from cuvil_build.quantize.scheme import NARROW_FLOATS, NodePolicy, names_of, pattern_of
 from cuvil_build.quantize.weights import FLOAT_TYPES, Stored
 from cuvil_build.reference import Reference, ReferenceFailed
@@ -158,6 +159,10 @@ def _operand(
         codes = edit.one("QuantizeLinear", [value, *parameters], f"{value.name}.codes", node)
         return edit.one("DequantizeLinear", [codes, *parameters], f"{value.name}.read", node)
     is_integer = any(owner == str(node.name) for owner, _ in weights) and not policy.weights.is_float
+    product = product_of(node) if policy.dynamic and policy.weights.block else None
+    if product is not None and is_integer and node.inputs[product.operand] is value:
+        is_cut = has_block_rows(product, policy.weights.block)
+        return block_codes(edit, value, policy.weights.block, node) if is_cut else value
     if policy.dynamic and is_integer and value.dtype == ir.DataType.FLOAT and node.inputs[0] is value:
         codes, *parameters = edit.node("DynamicQuantizeLinear", [value], f"{value.name}.codes", node, count=3)
         return edit.one("DequantizeLinear", [codes, *parameters], f"{value.name}.read", node)

@@ -100,7 +100,7 @@ def narrow_constant(edit: Edit, value: ir.Value, dtype: str) -> ir.Value:
 
 def product_is_integer(node: ir.Node, policy: NodePolicy, products: Mapping[ir.Node, Product]) -> bool:
     """Whether the node becomes a product of integers."""
-    return node in products and not policy.weights.is_float
+    return node in products and not policy.weights.is_float and not policy.weights.block
 
 
 def _narrow(edit: Edit, node: ir.Node, dtype: str, product: Product | None) -> list[Stored]:

@@ -95,7 +95,25 @@ def narrow_rows(rows: int, depth: int) -> Expr:
     return Cast(load(buffer("x", [rows, depth], dtype=FLOAT16), "i", "k"), FLOAT32)
 
 
+def heads(rows: int | str, depth: int, count: int, columns: int) -> Nest:
+    """Columns that a reshape has cut in two."""
+    x = buffer("x", [rows, depth])
+    y = buffer("y", [count, rows, columns], "output")
+    total = buffer("t", [], "temp")
+    codes, _ = small("w", depth, count * columns)
+    column, at = e("h") * columns + e("j"), e("k") // 32
+    scale = load(buffer("s", [-(-depth // 32), count * columns], constant=True), at, column)
+    weight = apply("mul", Cast(Cast(codes.at((e("k"), column)), INT32), FLOAT32), scale)
+    stages = (
+        stage(axes(k=depth), "sum", total, [], apply("mul", load(x, "i", "k"), weight)),
+        stage((), "store", y, ["h", "i", "j"], load(total)),
+    )
+    return Nest("contraction", axes(h=count, i=rows, j=columns), stages)
+
+
 CASES = [
+    Case("heads", heads(2, 64, 3, 40)),
+    Case("heads, free rows", heads("d0", 64, 5, 16), ({"d0": 1}, {"d0": 9})),
     Case("one row", product(1, 64, 40, 32)),
     Case("rows", product(5, 64, 33, 32, zeros=True)),
     Case("free rows", product("d0", 96, 16, 32, bias=True), ({"d0": 1}, {"d0": 7}, {"d0": 30}, {"d0": 0})),
