@@ -185,7 +185,7 @@ def _round_block(context: TileContext, steps: int, lanes: int) -> list[p.Stateme
         p.Declare("peak", whole, p.Lit(0, whole)),
         p.For("e", ZERO, turns, ONE, (read, p.Assign("peak", whole, p.Op("max", (peak, size), whole)))),
         p.Declare("top", scalar, p.Op("bitcast", (tops,), scalar), constant=True),
-        p.Declare("inverse", scalar, p.Op("div", (p.Lit(1.0 * _LARGEST, scalar), top), scalar), constant=True),
+        p.Declare("inverse", scalar, p.Op("div", (p.Lit(_LARGEST, scalar), top), scalar), constant=True),
         _keep_scale(context, p.Op("mul", (top, p.Lit(1.0 / _LARGEST, scalar)), scalar)),
         p.Declare("sums", whole, p.Lit(0, whole)),
         p.For(
