@@ -23,6 +23,7 @@ precision:
   dynamic: {weights: int8, activations: {type: uint8, dynamic: true}}
   w4: {weights: {type: int4, block: 32, scale: float16}, accept: {metric: "checks:accuracy", at_least: 0.9}}
   u4: {weights: {type: uint4, block: 16}}
+  w4a8: {weights: {type: int4, block: 32, scale: float16}, activations: {type: int8, dynamic: true}}
   fp16: {weights: float16, activations: float16}
   bf16: {weights: bfloat16, activations: bfloat16}
 """
@@ -30,7 +31,7 @@ CHECKS = """\
 def accuracy(outputs, labels):
     return (outputs["logits"].argmax(axis=1) == labels["digit"]).mean()
 """
-NARROW = ("int8", "dynamic", "w4", "u4", "fp16", "bf16")
+NARROW = ("int8", "dynamic", "w4", "u4", "w4a8", "fp16", "bf16")
 TARGETS = ("x64", "pi", "web")
 FEW = 40
 """Images that every module is verified with: an emulator has to run them, too."""

@@ -35,6 +35,7 @@ POLICIES: dict[str, NodePolicy] = {
     "int4": NodePolicy(Weights("int4", block=16, scale="float16")),
     "int4 with zero points": NodePolicy(Weights("int4", block=16, zero_points=True)),
     "uint4": NodePolicy(Weights("uint4", block=32, zero_points=True, scale="float16")),
+    "int4 and int8 in blocks": NodePolicy(Weights("int4", block=16, scale="float16"), "int8", dynamic=True),
     "int4 and float16": NodePolicy(Weights("int4", block=16, scale="float16"), "float16"),
 }
 
