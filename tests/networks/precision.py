@@ -46,6 +46,7 @@ dynamic8: {weights: int8, activations: {type: uint8, dynamic: true}}
 w8: {weights: int8}
 w4: {weights: {type: int4, block: 32, scale: float16}}
 u4: {weights: {type: uint4, block: 32}}
+w4a8: {weights: {type: int4, block: 32, scale: float16}, activations: {type: int8, dynamic: true}}
 """)
 
 HEAD = """\
