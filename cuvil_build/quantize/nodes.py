@@ -294,14 +294,14 @@ def _cause(
     node: ir.Node, operand: Mapping[str, Any], stored: Sequence[Stored], samples: int, policy: NodePolicy
 ) -> str:
     """Why it loses, in words: what stands out, or else the rounding itself; and what may add to it."""
-    found = [*_of_operand(operand, samples), *_of_weights(stored)] or [_rounding(stored, policy)]
+    found = [*_of_operand(node, operand, samples), *_of_weights(stored)] or [_rounding(stored, policy)]
     readers = [user.op_type for value in node.outputs for user, _ in value.uses()]
     if "BatchNormalization" in readers:
         found.append("the normalization behind it is not folded into its weights")
     return "; ".join(found)
 
 
-def _of_operand(operand: Mapping[str, Any], samples: int) -> Iterator[str]:
+def _of_operand(node: ir.Node, operand: Mapping[str, Any], samples: int) -> Iterator[str]:
     if not operand:
         return
     if operand["saturated"] > SATURATED:
@@ -313,7 +313,8 @@ def _of_operand(operand: Mapping[str, Any], samples: int) -> Iterator[str]:
             f"an outlier channel: channel {operand['channel']} of what it reads reaches "
             f"{operand['channel_outlier']:.0f} times as far as the usual one"
         )
-        yield "'smooth' moves it into the weights"
+        if node.op_type not in OF_CHANNELS:
+            yield "'smooth' may move it into the weights"
     elif operand["outlier"] > PEAK:
         yield f"wide range: the largest number that it reads is {operand['outlier']:.0f} times the usual one"
 

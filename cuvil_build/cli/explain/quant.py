@@ -119,6 +119,8 @@ def as_text(one: Explained, worst: int, every: bool) -> list[str]:
     if len(rows) < len(mine):
         lines += ["", f"  and {len(mine) - len(rows)} that lose less: --all shows them"]
     restored = {layer["node"] for layer in one.search[-1]["layers"]} if one.search else set()
+    smoothed = report.get("smoothed", [])
+    lines += [_smoothed(row) for row in (smoothed if every else smoothed[:SHOWN])]
     kept = [row for row in report["weights"] if row["why"] and row["node"] not in restored]
     kept = kept if every else kept[:SHOWN]
     lines += [f"  float32: weights of {row['node']}, {row['why']}" for row in kept]
@@ -212,6 +214,14 @@ def _node(row: Mapping[str, Any]) -> list[str]:
             f"{100 * float(operand['saturated']):.2g} % saturate"
         )
     return lines
+
+
+def _smoothed(row: Mapping[str, Any]) -> str:
+    start = f"  smooth: {row['value']}, which {', '.join(row['readers'])} reads"
+    if row["why"]:
+        return f"{start}: nothing is moved, {row['why']}"
+    before, after = _figure(row["before"]), _figure(row["after"])
+    return f"{start}: the largest channel is {after} times the usual one, no longer {before} times"
 
 
 def _bytes(weights: Sequence[Mapping[str, Any]]) -> str:
