@@ -15,7 +15,7 @@ Place = Callable[[int], tuple[str, IntExpr]]
 """Pointer and offset of a row's element."""
 
 
-def row_pointers(context: TileContext, rows: int) -> list[p.Statement]:
+def row_pointers(context: TileContext, rows: int) -> list[p.Pointer]:
     """`a_r`: where a row's data of the slice start; indirect rows get theirs per tap."""
     mode, first = context.schedule.mode, context.slices.first_step
     start = IntExpr.of("start") - IntExpr.of("first_row")
@@ -106,13 +106,29 @@ def _walk(
     context: TileContext, rows: int, panel: Panel, prefix: str, step: IntExpr, b: str
 ) -> list[p.Statement]:
     """The loop for an engine that compiles it again: every pointer moves by itself, so that no address needs
-    arithmetic of its own, and none of its registers."""
+    arithmetic of its own, and none of its registers. Where rows are as far apart as numbers say, loads have
+    these numbers in themselves, and one pointer does for all."""
     width = panel.vectors * context.schedule.lanes
-    walkers = {f"w_{r}": (f"{prefix}_{r}", step) for r in range(rows)} | {"w": (b, IntExpr.of(width))}
-    body = _multiply(context, rows, panel, lambda r: (f"w_{r}", ZERO), ("w", ZERO))
+    apart = _distances(context, rows)
+    moving = 1 if apart else rows
+    walkers = {f"w_{r}": (f"{prefix}_{r}", step) for r in range(moving)} | {"w": (b, IntExpr.of(width))}
+
+    def place(r: int) -> tuple[str, IntExpr]:
+        return ("w_0", apart[r]) if apart else (f"w_{r}", ZERO)
+
+    body = _multiply(context, rows, panel, place, ("w", ZERO))
     body += [p.Advance(name, by) for name, (_, by) in walkers.items()]
     starts = [p.Walker(name, context.dtype, base, ZERO) for name, (base, _) in walkers.items()]
     return [*starts, p.For("k", ZERO, context.slices.length, ONE, tuple(body), unroll=1)]
+
+
+def _distances(context: TileContext, rows: int) -> list[IntExpr]:
+    """Of each row of a tile from the first one, in elements; none where they are not known."""
+    if context.schedule.mode == "indirect":
+        return []
+    starts = [pointer.offset for pointer in row_pointers(context, rows)]
+    found = [start - starts[0] for start in starts]
+    return found if all(f.is_static and f.value >= 0 for f in found) else []
 
 
 def _tap_pointers(context: TileContext, rows: int) -> tuple[list[p.Statement], str]:

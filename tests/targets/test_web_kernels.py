@@ -10,7 +10,7 @@ from cuvil_build import paths
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.target.load import load_target
 from tests.kernel.nests import map_of
-from tests.kernel.test_tiles import dense
+from tests.kernel.test_tiles import convolution, dense
 from tests.targets.assembly import assembly_of
 
 FOLDERS = paths.search_path("targets")
@@ -35,6 +35,16 @@ def test_bounds_are_one_instruction(tmp_path: Path) -> None:
     assert "f32x4.min" not in assembly and "f32x4.max" not in assembly
 
 
+def test_rows_without_a_known_distance_move_by_themselves(tmp_path: Path) -> None:
+    """Those of an image whose width is free, two by two."""
+    web = load_target(RELAXED, FOLDERS)
+    nest = convolution(64, 64, 1, 2)
+    assembly = assembly_of(emit_kernel(nest, web).spec.source, web, tmp_path)
+    loop = assembly[assembly.rindex("\tloop") :]
+    loop = loop[: loop.index("end_loop")]
+    assert loop.count("i32.add") + loop.count("i64.add") == loop.count("v128.load32_splat") + 2
+
+
 def test_reductions_are_whole_and_pointers_move_by_themselves(tmp_path: Path) -> None:
     """Loads of the innermost loop have no address to compute."""
     nest, web = dense(96, 3072, 768), load_target(RELAXED, FOLDERS)
@@ -45,5 +55,6 @@ def test_reductions_are_whole_and_pointers_move_by_themselves(tmp_path: Path) ->
     loop = assembly[assembly.rindex("\tloop") :]
     loop = loop[: loop.index("end_loop")]
     assert loop.count("v128.load32_splat") == web.tile.rows
-    # one for each row, the panel and the counter
-    assert loop.count("i32.add") + loop.count("i64.add") == web.tile.rows + 2
+    # the rows, whose distance is in their loads, the panel and the counter
+    assert loop.count("i32.add") + loop.count("i64.add") == 3
+    assert f"load32_splat\t{4 * 3072}" in loop
