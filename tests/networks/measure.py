@@ -1,9 +1,10 @@
 """Builds and times the reference networks and the package models; writes docs/measurements.md. Takes an hour.
 
-    python -m tests.networks.measure --work FOLDER [--model NAME ...] [--target NAME ...]
+    python -m tests.networks.measure --work FOLDER [--model NAME ...] [--target NAME ...] [--part NAME ...]
 
 Results are kept in FOLDER/results.json, row by row: a later run replaces the rows that it measures again, and
-the page is written from all of them. Run it on a machine that does nothing else.
+the page is written from all of them. Run it on a machine that does nothing else. Speed is that of the widest
+x86-64 target that this machine runs; the part `speed` builds what is not there.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ import cuvil
 from cuvil_build import __version__
 from cuvil_build.api import Project
 from cuvil_build.measure import Runner, Timing, compare_runtimes
+from cuvil_build.paths import shipped
+from cuvil_build.target.load import load_target
+from cuvil_build.toolchain.runner import why_not_executed
 from tests.e2e.quickstart import copy_quickstart
-from tests.e2e.workshop import EXECUTED, PACKAGE_MODELS, Built, Subject, Workshop, network, package_model
+from tests.e2e.workshop import PACKAGE_MODELS, TARGETS, Built, Subject, Workshop, network, package_model
 from tests.networks.machine import machine
 from tests.networks.networks import FULL
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs/measurements.md"
-TIMED = "x86_64-avx2"
+PARTS = ("build", "speed", "overheads")
 MODELS = (*PACKAGE_MODELS, *(item.name for item in FULL))
 
 Row = dict[str, Any]
@@ -57,6 +61,11 @@ pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.PO
 _, status, usage = os.wait4(pid, 0)
 print(os.waitstatus_to_exitcode(status), usage.ru_maxrss)
 """
+
+
+def widest() -> str:
+    names = ("x86_64-avx512", "x86_64-avx2")
+    return next((n for n in names if not why_not_executed(load_target(n, [shipped("targets")]))), "x86_64")
 
 
 def run_cuvil(folder: Path, store: Path, *arguments: str) -> Run:
@@ -104,15 +113,15 @@ def measure_build(workshop: Workshop, name: str, target: str) -> Row:
 def built_of(folder: Path, store: Path, subject: Subject, target: str) -> Built:
     project = Project.load(folder, environ={**os.environ, "CUVIL_STORE": str(store)})
     result = project.build([f"target:{target}"])
-    assert result.ok and not result.ran
+    assert result.ok
     return Built(folder / f"build/{subject.name}/fp32/{target}", result, project.store(), subject)
 
 
-def measure_speed(workshop: Workshop, name: str, rounds: int) -> Row:
+def measure_speed(workshop: Workshop, name: str, target: str, rounds: int) -> Row:
     """Both cases, in turn with onnxruntime and OpenVINO on the source model; with one thread and with two."""
     subject = subject_of(name)
     folder = workshop.folder(subject)
-    built = built_of(folder, folder.parent / f"{name}-{TIMED}-store", subject, TIMED)
+    built = built_of(folder, folder.parent / f"{name}-{target}-store", subject, target)
     model = folder.parent / f"{name}.onnx"
     shutil.copyfile(built.model(), model)
     row: Row = {}
@@ -204,7 +213,7 @@ def call_cost(work: Path) -> tuple[float, float]:
         "version": 1,
         "project": "noop",
         "models": {"noop": {"source": "model.onnx", "dims": {"batch": {"min": 1, "max": 8}}}},
-        "targets": {"x64": {"use": TIMED}},
+        "targets": {"x64": {"use": "x86_64-avx2"}},
         "builds": [{"model": "noop", "target": "x64"}],
     }
     (folder / "cuvil.yaml").write_text(yaml.safe_dump(config))
@@ -285,12 +294,12 @@ def page(results: Mapping[str, Any]) -> str:
     text = HEAD.format(**facts)
     if "note" in results:
         text += f"\n**{results['note']}**\n"
-    builds = [row for row in (build_row(results, m, t) for m in MODELS for t in EXECUTED) if row]
+    builds = [row for row in (build_row(results, m, t) for m in MODELS for t in TARGETS) if row]
     if builds:
         text += BUILDS.format(cores=os.cpu_count()) + "".join(builds)
-    speed = [line for name in MODELS for line in speed_rows(results, name)]
-    if speed:
-        text += SPEED.format(target=TIMED) + "".join(speed)
+    for target in TARGETS:
+        speed = [line for name in MODELS for line in speed_rows(results, name, target)]
+        text += SPEED.format(target=target) + "".join(speed) if speed else ""
     if "overheads" in results:
         text += OVERHEADS.format(**results["overheads"])
     return text
@@ -304,15 +313,13 @@ def build_row(results: Mapping[str, Any], model: str, target: str) -> str:
     return f"| {model} | {target} | {' | '.join(map(str, numbers))} | {', '.join(row['runners'])} |\n"
 
 
-def speed_rows(results: Mapping[str, Any], model: str) -> list[str]:
-    row = results.get(f"speed {model}")
+def speed_rows(results: Mapping[str, Any], model: str, target: str) -> list[str]:
+    row = results.get(f"speed {model} {target}")
     if row is None:
         return []
     lines = []
     for number in (1, 2):
         one, two = row[f"case{number}_threads1"], row[f"case{number}_threads2"]
-        if "best_ratio" not in one:  # measured before there were these figures
-            return []
         cells = [number, *(part[key] for part in (one, two) for key in ("ms", "ratio", "best_ratio"))]
         cells.append(f"{one['cold_ms']} / {one['peer_cold_ms']}")
         cells.append(f"{one['memory_mb']} / {one['peer_memory_mb']}")
@@ -324,7 +331,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for projects and results")
     parser.add_argument("--model", action="append", choices=MODELS, help="repeatable; all without one")
-    parser.add_argument("--target", action="append", choices=EXECUTED, help="repeatable; all without one")
+    parser.add_argument("--target", action="append", choices=TARGETS, help="repeatable; all without one")
+    parser.add_argument("--part", action="append", choices=PARTS, help="repeatable; all without one")
     parser.add_argument("--rounds", type=int, default=20, help="timed calls")
     parser.add_argument("--to", type=Path, default=PAGE, help="the page")
     parser.add_argument("--note", help="what a reader has to know of the circumstances")
@@ -343,12 +351,16 @@ def main() -> None:
         kept.write_text(json.dumps(results, indent=1, sort_keys=True))
         arguments.to.write_text(page(results))
 
+    parts, timed_target = arguments.part or PARTS, widest()
     for name in arguments.model or MODELS:
-        for target in arguments.target or EXECUTED:
-            keep(f"build {name} {target}", measure_build(workshop, name, target))
-            if target == TIMED:
-                keep(f"speed {name}", measure_speed(workshop, name, arguments.rounds))
-    keep("overheads", measure_overheads(work))
+        for target in arguments.target or TARGETS:
+            if "build" in parts:
+                keep(f"build {name} {target}", measure_build(workshop, name, target))
+        if "speed" in parts:
+            key = f"speed {name} {timed_target}"
+            keep(key, measure_speed(workshop, name, timed_target, arguments.rounds))
+    if "overheads" in parts:
+        keep("overheads", measure_overheads(work))
 
 
 if __name__ == "__main__":
