@@ -14,10 +14,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cuvil_build.cuir.dtypes import UINT8, DType
+from cuvil_build.cuir.dtypes import INT64, UINT8, DType
 from cuvil_build.cuir.int_expr import ZERO, IntExpr, ceil_divide, product
 from cuvil_build.kernel.expr import Apply, Buffer, Cast, Const, Expr, IndexValue, Load, Within, apply
-from cuvil_build.kernel.view import Index, Part, View, computed, of_buffer, within
+from cuvil_build.kernel.view import Index, Part, View, computed, integer, of_buffer, within
 
 
 def memory_of(buffer: Buffer) -> Buffer:
@@ -41,8 +41,14 @@ def loaded(
     if not dtype.is_stored_only:
         return of_buffer(buffer, contents, constant)
     at = _packed_element(buffer) if dtype.is_packed else partial(Load, buffer)
+    pick = _gathered_element(buffer) if dtype.is_packed else partial(Load, buffer)
     view = computed(dtype.carrier, buffer.shape, lambda index: Cast(at(index), dtype.carrier))
-    return replace(view, contents=contents, constant=constant)
+    return replace(
+        view,
+        contents=contents,
+        constant=constant,
+        gathered=lambda index: Cast(pick(index), dtype.carrier),
+    )
 
 
 def narrowed(view: View, buffer: Buffer) -> View:
@@ -82,6 +88,27 @@ def _packed_element(buffer: Buffer) -> Callable[[Index], Expr]:
         byte: Expr = Load(memory, (flat // each,))
         shift = Cast(IndexValue(flat % each * dtype.bits), UINT8)
         low = apply("bitand", apply("shr", byte, shift), Const(2**dtype.bits - 1, UINT8))
+        return Apply("bitcast", (low,), dtype)
+
+    return at
+
+
+def _gathered_element(buffer: Buffer) -> Callable[[tuple[IntExpr | Expr, ...]], Expr]:
+    """The same at an index that data decides: which byte it is are numbers as well."""
+    memory, dtype = memory_of(buffer), buffer.dtype
+    each = 8 // dtype.bits
+    strides = buffer.strides()
+
+    def at(index: tuple[IntExpr | Expr, ...]) -> Expr:
+        known = sum((i * s for i, s in zip(index, strides, strict=True) if isinstance(i, IntExpr)), ZERO)
+        flat: Expr = integer(known, INT64)
+        for entry, stride in zip(index, strides, strict=True):
+            if not isinstance(entry, IntExpr):
+                step = apply("mul", Cast(entry, INT64), integer(stride, INT64))
+                flat = apply("add", flat, step)
+        byte: Expr = Load(memory, (apply("div", flat, Const(each, INT64)),))
+        place = apply("mul", apply("bitand", flat, Const(each - 1, INT64)), Const(dtype.bits, INT64))
+        low = apply("bitand", apply("shr", byte, Cast(place, UINT8)), Const(2**dtype.bits - 1, UINT8))
         return Apply("bitcast", (low,), dtype)
 
     return at

@@ -38,6 +38,8 @@ class View:
     """Object array of IntExpr, for operands of shape arithmetic."""
     constant: NDArray[Any] | None = None
     """The numbers themselves, where they are known at build time."""
+    gathered: Callable[[tuple[IntExpr | Expr, ...]], Expr] | None = None
+    """As `at`, for indices that data decides, where that needs no memory of its own."""
     parts: tuple[Part, ...] = ()
     """Blocks that tile the view: stored one by one, so that none needs a condition."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from cuvil_build.cuir.dtypes import INT64
@@ -30,13 +32,15 @@ def lower(build: NestBuilder, data: View, indices: View, *, axis: int = 0) -> Vi
     if single is not None:
         position = from_end(single, data.shape[along], build.low)
         return reindex(data, shape, lambda index: (*index[:along], position, *index[after:]))
-    source = build.materialise(data)
-    assert source.buffer is not None
-    buffer = source.buffer
+    pick = data.gathered
+    if pick is None:
+        source = build.materialise(data)
+        assert source.buffer is not None
+        pick = partial(Load, source.buffer)
 
     def at(index: Index) -> Expr:
         position = held(indices.at(index[along:after]), data.shape[along])
-        return Load(buffer, (*index[:along], position, *index[after:]))
+        return pick((*index[:along], position, *index[after:]))
 
     return build.compute(shape, data.dtype, at)
 

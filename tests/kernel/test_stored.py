@@ -11,11 +11,14 @@ import pytest
 
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.cuir.dtypes import DTYPES, DType, dtype_of_array, pack_bits, unpack_bits
+from cuvil_build.cuir.int_expr import IntExpr
+from cuvil_build.kernel.expr import Buffer
 from cuvil_build.kernel.interpret import interpret
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
+from cuvil_build.kernel.stored import loaded
 from tests.kernel.harness import GUARD, NARROW, WIDE, ZIG, call, compile_gcc, compile_zig
-from tests.kernel.nests import cast
+from tests.kernel.nests import axes, buffer, cast, load, stage
 
 STORED = [d for d in DTYPES.values() if d.is_stored_only]
 COMPUTED = [d for d in DTYPES.values() if not d.is_stored_only]
@@ -136,3 +139,29 @@ def test_packed_elements_come_back(name: str, count: int) -> None:
 
 def test_first_element_is_in_the_low_bits() -> None:
     assert pack_bits(np.array([1, 2, 3], DTYPES["uint4"].numpy)).tolist() == [0x21, 0x03]
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "uint2", "float16"])
+@pytest.mark.parametrize("columns", [6, 7])
+def test_elements_at_places_that_data_decides_need_no_memory_of_their_own(name: str, columns: int) -> None:
+    dtype = DTYPES[name]
+    held = Buffer("x", dtype, (IntExpr.of(5), IntExpr.of(columns)), (0, 1), "input", constant=True)
+    rows = buffer("i", [3], dtype=DTYPES["int64"])
+    y = buffer("y", [3, columns], "output", dtype=dtype.carrier)
+    pick = loaded(held).gathered
+    assert pick is not None
+    nest = Nest(
+        "map",
+        axes(n=3, j=columns),
+        (stage((), "store", y, ["n", "j"], pick((load(rows, "n"), IntExpr.of("j")))),),
+    )
+    table = np.arange(5 * columns).reshape(5, columns).astype(np.float32) % (4 if dtype.bits == 2 else 8)
+    stored = table.astype(dtype.numpy)
+    picked = np.array([4, 0, 3])
+    arrays = {
+        "x": pack_bits(stored.reshape(-1)) if dtype.is_packed else stored,
+        "i": picked,
+        "y": np.zeros((3, columns), dtype.carrier.numpy),
+    }
+    interpret(nest, arrays, {})
+    np.testing.assert_array_equal(arrays["y"], table[picked].astype(dtype.carrier.numpy))
