@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from cuvil_build.api import Options
 from cuvil_build.errors import MissingFile
 from tests.steps.quantising import CONFIG, build, project
 
@@ -139,3 +140,26 @@ def test_a_search_restores_what_the_gate_needs(root: Path) -> None:
     failed = build(root, config.replace("45", "190").replace("12", "1"))
     assert failed.exit_code == 3
     assert "after a search of 1 trials: it does not hold, and the budget ended" in failed.failures[0].error
+
+
+def test_codes_by_what_products_read_and_channels_that_move(root: Path) -> None:
+    before, _, rest = CONFIG.partition("  int8:")
+    targets = rest[rest.index("targets:") :]
+    policies = (
+        "  gptq: {weights: {type: int4, block: 16, method: gptq}, "
+        "activations: {type: float32, calibrate: {data: calib/*.npz}}}\n"
+        "  smooth: {weights: int8, activations: {type: uint8, calibrate: {data: calib/*.npz}}, smooth: 0.5}\n"
+    )
+    made = project(root, before + policies + targets)
+    result = made.build([], until="quantized_reference", options=Options(jobs=1))
+    assert result.ok, [failure.error for failure in result.failures]
+    steps = {n.id: n for n in result.plan.dag if n.kind == "quantize"}
+    gptq, smooth = (
+        json.loads((root / steps[f"quantize:net/{p}"].outputs["report"]).read_text())
+        for p in ("gptq", "smooth")
+    )
+    assert {row["method"] for row in gptq["weights"]} == {"gptq"} and gptq["smoothed"] == []
+    found = {row["value"]: row for row in smooth["smoothed"]}
+    assert found["x"]["why"] == "it is an input" and found["relu_1"]["makers"] == ["/gemm_0"]
+    assert all(loss["sqnr"] > 20 for loss in smooth["outputs"].values())
+    assert all(row["alone"]["sqnr"] > 20 for row in smooth["nodes"])
