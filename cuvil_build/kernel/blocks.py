@@ -47,9 +47,19 @@ def is_nibbles(expr: Expr) -> bool:
 
 def is_row(expr: Expr) -> bool:
     """Whether weights of 4 bits are multiplied with it as it lies: narrow floats, or codes with a scale."""
-    if isinstance(expr, Apply) and expr.function == "mul":
-        number, scale = _number(expr.args[0]), expr.args[1]
-        return isinstance(number, Load) and number.dtype.name == "int8" and isinstance(scale, Load)
+    return is_codes(expr) or is_narrow(expr)
+
+
+def is_codes(expr: Expr) -> bool:
+    """Whether it is a code of 8 bits with its scale."""
+    if not isinstance(expr, Apply) or expr.function != "mul":
+        return False
+    number, scale = _number(expr.args[0]), expr.args[1]
+    return isinstance(number, Load) and number.dtype.name == "int8" and isinstance(scale, Load)
+
+
+def is_narrow(expr: Expr) -> bool:
+    """Whether it is a narrow float."""
     return isinstance(expr, Cast) and isinstance(expr.value, Load) and expr.value.dtype.is_float
 
 

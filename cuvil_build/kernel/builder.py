@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cuvil_build.cuir.dtypes import BOOL, INT64, DType, dtype_of_array
 from cuvil_build.cuir.int_expr import ONE, ZERO, Bounds, Call, IntExpr, product
-from cuvil_build.kernel.blocks import is_divided, is_nibbles, is_row
+from cuvil_build.kernel.blocks import is_codes, is_divided, is_nibbles, is_row
 from cuvil_build.kernel.draft import PENDING, Draft, Pending, integer_index, loads_with_guard
 from cuvil_build.kernel.expr import (
     COMPARE,
@@ -46,7 +46,9 @@ class NestBuilder:
         *,
         bounds: Mapping[str, Bounds] | None = None,
         orders: Mapping[int, tuple[int, ...]] | None = None,
+        rounds_rows: bool = False,
     ) -> None:
+        self._rounds_rows = rounds_rows
         self.nests: list[Nest | Routine] = []
         self.inner: list[Buffer] = []
         self.results: tuple[Result, ...] = ()
@@ -251,6 +253,9 @@ class NestBuilder:
         if not matrix or weights.buffer is not None or not is_nibbles(self._sample(weights)):
             return self.operand(rows), self.weights(weights)
         sample = self._sample(rows)
+        is_coded = rows.buffer is None and is_codes(sample)
+        if not is_coded and not self._rounds_rows:
+            return self.operand(rows), self.operand(weights)
         if rows.buffer is None and not is_row(sample):
             sample = self._sample(rows := self.operand(rows))
         return self.materialise(rows) if is_divided(sample) else rows, weights

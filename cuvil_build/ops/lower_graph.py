@@ -50,13 +50,11 @@ LOWEST = -(1 << 62)
 """No number of a model is lower: where nothing is known, a symbol has no lower limit."""
 
 
-def lower_graph(
-    model: ir.Model, inference: Inference, order_of: Order, winograd: bool = False
-) -> LoweredGraph:
-    """`order_of(value, rank)` is a value's physical order of dims; `winograd` as of `lower_region`."""
+def lower_graph(model: ir.Model, inference: Inference, order_of: Order, fast: bool = False) -> LoweredGraph:
+    """`order_of(value, rank)` is a value's physical order of dims; `fast` as of `lower_region`."""
     needed, memory = needed_nodes(model, inference), InMemory(model, inference, order_of)
     placement = place_values(memory, needed)
-    walk = _Walk(model, inference, memory, needed, placement, placement.carrying(), winograd)
+    walk = _Walk(model, inference, memory, needed, placement, placement.carrying(), fast)
     body = walk.body(model.graph, "")
     for value in (*model.graph.inputs, *model.graph.outputs):
         walk.value(value)
@@ -79,7 +77,7 @@ class _Walk:
     placement: Placement
     carrying: frozenset[ir.Node]
     """Nodes whose result the region before stores."""
-    winograd: bool
+    fast: bool
     values: dict[str, GraphValue] = field(default_factory=dict)
     limits: dict[str, IntExpr | None] = field(default_factory=dict)
     lows: dict[str, IntExpr] = field(default_factory=dict)
@@ -411,7 +409,7 @@ class _Walk:
             outputs,
             self.inference.bounds,
             Windows(reads.windows, starts),
-            self.winograd,
+            self.fast,
         )
         return RegionItem(
             place,

@@ -59,12 +59,13 @@ def lower_region(
     outputs: Sequence[tuple[str, Buffer]],
     bounds: Mapping[str, Bounds] | None = None,
     windows: Windows = Windows(),
-    winograd: bool = False,
+    fast: bool = False,
 ) -> LoweredRegion:
     """`known` has every value of the region; values that are neither inputs nor made by a node must be
-    small constants. Outputs are written in the physical order of their buffers. `winograd`: convolutions may
-    be computed by Winograd's algorithm, which rounds otherwise."""
-    build = NestBuilder(bounds=bounds, orders=_orders([b for _, b in (*outputs, *inputs)]))
+    small constants. Outputs are written in the physical order of their buffers. `fast`: results may be
+    rounded otherwise than operators say, by Winograd's algorithm in convolutions, and by rows of 16 bits
+    in products with weights of 4."""
+    build = NestBuilder(bounds=bounds, orders=_orders([b for _, b in (*outputs, *inputs)]), rounds_rows=fast)
     views = {name: _input_view(known[name], buffer) for name, buffer in inputs}
     for name, (whole, at) in windows.reads.items():
         views[name] = window(views[whole], at, known[name].shape)
@@ -91,7 +92,7 @@ def lower_region(
         tuple(build.nests),
         tuple(array for _, array in build.constants),
     )
-    region = use_exact_floats(use_winograd(region, bounds) if winograd else region)
+    region = use_exact_floats(use_winograd(region, bounds) if fast else region)
     return read_lines(group_nests(slide_nests(region)))
 
 

@@ -13,13 +13,14 @@ import pytest
 from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.cuir.dtypes import DTYPES, FLOAT32, INT32, UINT8, DType
 from cuvil_build.cuir.int_expr import IntExpr, ceil_divide
+from cuvil_build.kernel.builder import NestBuilder
 from cuvil_build.kernel.expr import Buffer, Cast, Expr, Load, apply
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.packing import Packing, pack
 from cuvil_build.kernel.stored import loaded
 from cuvil_build.kernel.tile_product import find_product
-from cuvil_build.kernel.view import View
+from cuvil_build.kernel.view import View, of_buffer
 from tests.kernel.harness import NARROW, WIDE, WIDEST, Case, compile_zig, distinct, run_case
 from tests.kernel.nests import axes, buffer, e, load, stage
 
@@ -250,3 +251,26 @@ def test_an_element_shares_its_byte_with_its_neighbour() -> None:
     assert found is not None and found.blocks is not None
     assert found.blocks.codes.flat == e("33*k+j")
     assert isinstance(found.panel.load, Load) and found.panel.load.dtype == UINT8
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_float_rows_stay_floats_where_results_must_be_those_of_the_operators(rounds: bool) -> None:
+    build = NestBuilder(rounds_rows=rounds)
+    build.start("product", [(FLOAT32, (IntExpr.of(2), IntExpr.of(16)))])
+    codes, _ = small("w", 64, 16)
+    scales = of_buffer(buffer("s", [2, 16], constant=True))
+    weights = build.compute(
+        codes.shape,
+        FLOAT32,
+        lambda at: apply("mul", Cast(Cast(codes.at(at), INT32), FLOAT32), scales.at((at[0] // 32, at[1]))),
+    )
+    _, read = build.factors(of_buffer(buffer("x", [2, 64])), weights)
+    assert (read.buffer is None) is rounds
+    held = of_buffer(buffer("u", [2, 64], dtype=INT8))
+    units = of_buffer(buffer("v", [2, 2]))
+    rows = build.compute(
+        held.shape,
+        FLOAT32,
+        lambda at: apply("mul", Cast(Cast(held.at(at), INT32), FLOAT32), units.at((at[0], at[1] // 32))),
+    )
+    assert [view.buffer for view in build.factors(rows, weights)] == [None, None]

@@ -83,7 +83,7 @@ class Case:
             made.append(RegionNode(op, op, tuple(i or values for i in inputs_of), (result,), attributes))
             values = result
         target = Buffer("y0", FLOAT32, self.outputs, CHANNELS_LAST, OUTPUT)
-        return lower_region(made, known, inputs, [("y", target)], winograd=False)
+        return lower_region(made, known, inputs, [("y", target)], fast=False)
 
     def _buffer(self, name: str, known: Known) -> Buffer:
         constant = name in ("w", "b")

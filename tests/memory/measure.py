@@ -65,7 +65,7 @@ def measure(path: Path, sizes: Mapping[str, int]) -> tuple[Measured, GraphPlan]:
     source = model.clone()
     rules = load_rules(sorted(paths.find_yaml("rules").values()))
     assign_layouts(model, fuse_graph(model, rules).inference)
-    graph = lower_graph(model, infer_model(model, annotate=False), order_of, winograd=True)
+    graph = lower_graph(model, infer_model(model, annotate=False), order_of, fast=True)
     start = time.perf_counter()
     plan = plan_graph(graph)
     seconds = time.perf_counter() - start

@@ -21,4 +21,4 @@ def lowered_file(path: Path, blobs: BlobStore, numerics: str) -> LoweredGraph:
     """`numerics` as the precision policy has it."""
     model = load_graph(path, blobs)
     inference = infer_model(model, annotate=False)
-    return lower_graph(model, inference, order_of, winograd=numerics == "fast")
+    return lower_graph(model, inference, order_of, fast=numerics == "fast")
