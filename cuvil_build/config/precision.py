@@ -188,8 +188,8 @@ class Precision(Section):
     numerics: Literal["fast", "strict"] = Field(
         default="fast",
         description="strict: sums are of the products that operators define; fast: convolutions may compute "
-        "tiles of results from fewer products (Winograd), and products with 4-bit weights round float rows to "
-        "16 bits in blocks.",
+        "tiles of results from fewer products (Winograd), and products with 4-bit weights round float rows "
+        "to 16 bits in blocks.",
     )
 
     @model_validator(mode="after")
