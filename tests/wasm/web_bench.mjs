@@ -95,8 +95,10 @@ async function inBrowser() {
         response.writeHead(404).end();
         return;
       }
-      response.writeHead(200, { 'Content-Type': request.url === '/' ? 'text/html' : TYPES[path.extname(file)] ?? 'application/octet-stream' });
-      response.end(request.url === '/' ? pageText() : fs.readFileSync(file));
+      const body = request.url === '/' ? pageText() : fs.readFileSync(file);
+      const type = request.url === '/' ? 'text/html' : TYPES[path.extname(file)] ?? 'application/octet-stream';
+      response.writeHead(200, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(body) });
+      response.end(body);
     });
     server.listen(0, '127.0.0.1', () => {
       browser = spawn(options.browser, ['--headless=new', '--no-sandbox', '--disable-gpu', '--no-first-run',
