@@ -229,6 +229,9 @@ def pack_integers(context: TileContext) -> list[p.Statement]:
     for axis in outer:
         place = place * axis.extent + IntExpr.of(axis.name)
     body: tuple[p.Statement, ...] = (p.SetInt("packed_at", at + place * inner.extent), *run)
+    if _follows_itself(context):
+        body = _long_run(context, place, body)
+        outer.pop()
     for axis in reversed(outer):
         body = (p.For(axis.name, ZERO, axis.extent, ONE, body),)
     scalar = p.VType(context.row_dtype, 1)
@@ -244,6 +247,35 @@ def pack_integers(context: TileContext) -> list[p.Statement]:
     )
     last = context.rows.start_of(IntExpr.of("last_tile"))
     return [p.For("row", IntExpr.of("first_row"), last, ONE, each)]
+
+
+def _follows_itself(context: TileContext) -> bool:
+    """Whether the runs of the axis before the fastest follow each other in memory: taps of few channels."""
+    streamed, (*outer, inner) = context.product.streamed, context.product.reduction
+    if not outer or streamed.step(inner) != ONE or streamed.step(outer[-1]) != inner.extent:
+        return False
+    conditions = streamed.conditions
+    ends = [c for c in conditions if mentions(c, outer[-1])]
+    is_even = all(_is_evenly_bound(c, outer[-1].name) for c in ends)
+    is_static = inner.extent.is_static and outer[-1].extent.is_static
+    return is_static and is_even and not any(mentions(c, inner) for c in conditions)
+
+
+def _long_run(context: TileContext, place: IntExpr, each: tuple[p.Statement, ...]) -> tuple[p.Statement, ...]:
+    """All runs of the axis at once where all of them are inside, else one by one."""
+    *_, axis, inner = context.product.reduction
+    start = {axis.name: ZERO}
+    at = IntExpr.of("row_at") + place.substitute(start) * inner.extent
+    extent = axis.extent * inner.extent
+    whole = tuple(_in_vectors(context, lambda at, lanes: _copy(context, at, lanes, start), extent))
+    inside = tuple(
+        (low, index.substitute({axis.name: IntExpr.of(end)}), high)
+        for low, index, high in context.product.streamed.conditions
+        for end in (0, axis.extent.value - 1)
+    )
+    fast = (p.SetInt("packed_at", at), *whole)
+    slow = p.For(axis.name, ZERO, axis.extent, ONE, each)
+    return (p.If(p.InRange(tuple(dict.fromkeys(inside))), fast, (slow,)),) if inside else fast
 
 
 def _clear_rest(context: TileContext) -> Iterator[p.Statement]:
@@ -310,11 +342,13 @@ def _fill(context: TileContext) -> Iterator[p.Statement]:
     return _in_vectors(context, lambda start, lanes: _outside(context, start, lanes))
 
 
-def _in_vectors(context: TileContext, write: Callable[[IntExpr, int], p.Statement]) -> Iterator[p.Statement]:
+def _in_vectors(
+    context: TileContext, write: Callable[[IntExpr, int], p.Statement], extent: IntExpr | None = None
+) -> Iterator[p.Statement]:
     """A run in vectors; what is left over is written once more, with some before it."""
     *_, inner = context.product.reduction
     lanes = context.schedule.lanes * context.group
-    vector, extent = IntExpr.of("vector"), inner.extent
+    vector, extent = IntExpr.of("vector"), inner.extent if extent is None else extent
     while extent.is_static and lanes > extent.value:
         lanes //= 2
     whole = extent // lanes
@@ -330,10 +364,13 @@ def _in_vectors(context: TileContext, write: Callable[[IntExpr, int], p.Statemen
         yield p.For(inner.name, whole * lanes, extent, ONE, (write(element, 1),))
 
 
-def _copy(context: TileContext, start: IntExpr, lanes: int) -> p.Statement:
+def _copy(
+    context: TileContext, start: IntExpr, lanes: int, outer: dict[str, IntExpr] | None = None
+) -> p.Statement:
+    """`outer`: where other axes stand."""
     *_, inner = context.product.reduction
     streamed = context.product.streamed
-    base = context.rows.at(streamed.offset, None).substitute({inner.name: start})
+    base = context.rows.at(streamed.offset, None).substitute({inner.name: start} | (outer or {}))
     memory = p.VType(streamed.load.dtype, lanes)
     value: p.Value = p.LoadAt(context.streamed_buffer, base, memory)
     kind = p.VType(context.row_dtype, lanes)

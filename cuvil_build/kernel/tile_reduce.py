@@ -31,7 +31,8 @@ def row_pointers(context: TileContext, rows: int) -> list[p.Pointer]:
     zero = {a.name: ZERO for a in context.product.reduction} | {inner.name: first}
     base = context.product.streamed.offset.substitute(zero)
     buffer = context.streamed_buffer
-    return [p.Pointer(f"a_{r}", context.dtype, buffer, context.rows.at(base, r), True) for r in range(rows)]
+    dtype = context.row_dtype
+    return [p.Pointer(f"a_{r}", dtype, buffer, context.rows.at(base, r), True) for r in range(rows)]
 
 
 def reduce_tile(context: TileContext, rows: int, panel: Panel) -> list[p.Statement]:

@@ -64,7 +64,7 @@ SHORT = 8
 def choose_tiles(found: Product, numbers: Numbers) -> TileSchedule:
     if found.blocks:
         return _choose_blocks(found, numbers)
-    mode = row_mode(found)
+    mode = _integer_mode(found, numbers) if found.is_integer else row_mode(found)
     lanes = numbers.lanes(found.dtype.nbytes)
     vectors = _vectors(found.row_count, found.column.extent, lanes, numbers)
     row_tile = _row_tile(vectors, numbers)
@@ -107,10 +107,20 @@ def _choose_blocks(found: Product, numbers: Numbers) -> TileSchedule:
     return replace(chosen, panels_per_chunk=_panels_per_chunk(found, chosen))
 
 
+def _integer_mode(found: Product, numbers: Numbers) -> str:
+    """Rows lie as instructions read them where they are bytes of the right sign, whole groups of them side by
+    side, none of them outside of its plane, and nobody asks for their sums."""
+    streamed, panel = found.streamed, found.panel
+    inner = found.reduction[-1]
+    lies = streamed.load.dtype.name == numbers.dot_rows and len(found.reduction) == 1
+    is_whole = inner.extent.is_static and inner.extent.value % numbers.dot_group == 0
+    is_plain = not streamed.conditions and streamed.step(inner) == ONE
+    has_sums = panel.zero is not None or panel.load.dtype.name != "int8"
+    return "direct" if lies and is_whole and is_plain and not has_sums else "packed"
+
+
 def row_mode(found: Product) -> str:
-    """The cheapest way to read rows that is right."""
-    if found.is_integer:
-        return "packed"  # groups of steps lie side by side, in the dtype that instructions read
+    """The cheapest way to read rows of floats that is right."""
     inner = found.reduction[-1]
     short = inner.extent.is_static and inner.extent.value < SHORT and len(found.reduction) > 1
     if not found.streamed.conditions:
@@ -282,7 +292,7 @@ def _fetches_rows(found: Product, chosen: TileSchedule, numbers: Numbers) -> boo
     where panels keep the second-level cache busy."""
     if panel_rate(chosen.row_tile, numbers) <= _FAST or not numbers.tile_slices:
         return False
-    if chosen.mode != "direct" or not found.rows:
+    if chosen.mode != "direct" or not found.rows or found.is_integer:
         return False
     itemsize = found.dtype.nbytes
     stride, depth = found.streamed.step(found.rows[-1]), found.reduction[-1].extent

@@ -8,7 +8,7 @@ from cuvil_build.cuir.dtypes import DTYPES, FLOAT32, INT32, DType
 from cuvil_build.cuir.int_expr import ONE, ZERO
 from cuvil_build.errors import ShapeMismatch
 from cuvil_build.kernel.builder import NestBuilder, View
-from cuvil_build.kernel.expr import Cast, Const, Expr
+from cuvil_build.kernel.expr import Apply, Cast, Const, Expr
 from cuvil_build.kernel.view import Index, reindex
 from cuvil_build.ops.operator import InferContext, Known
 from cuvil_build.ops.scalar import add, bitcast, call, cast, div, maximum, minimum, mul, sub
@@ -98,10 +98,31 @@ def dequantized(value: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
     """As float32."""
     if value.dtype.is_float:
         return mul(cast(value, FLOAT32), cast(scale, FLOAT32))
+    whole = _whole_quanta(value, zero_point)
+    if whole is not None:
+        return mul(whole, cast(scale, FLOAT32))
     number = cast(value, INT32)
     if zero_point is not None:
         number = sub(number, cast(zero_point, INT32))
     return mul(Cast(number, FLOAT32), cast(scale, FLOAT32))
+
+
+def _whole_quanta(value: Expr, zero_point: Expr | None) -> Expr | None:
+    """What `quantized` has just rounded, still as a float: its zero point comes and goes."""
+    shift = 0 if zero_point is None else zero_point.value if isinstance(zero_point, Const) else None
+    if shift is None or not isinstance(value, Cast):
+        return None
+    whole: Expr = value.value
+    added = 0
+    if isinstance(whole, Apply) and whole.function == "add":
+        whole, last = whole.args
+        added = int(last.value) if isinstance(last, Const) else -1
+    if not isinstance(whole, Apply) or whole.function != "bitcast" or added != shift:
+        return None
+    rounded = whole.args[0]
+    if not isinstance(rounded, Apply) or rounded.args[1:] != (Const(_NO_FRACTION, FLOAT32),):
+        return None
+    return sub(rounded, _NO_FRACTION)
 
 
 def divided(value: Expr, scale: Expr) -> Expr:

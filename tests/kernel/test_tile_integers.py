@@ -19,6 +19,7 @@ from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.packing import Packing, pack
 from cuvil_build.kernel.tile_product import find_product
+from cuvil_build.kernel.tile_schedule import choose_tiles
 from tests.kernel.harness import NARROW, WIDE, WIDEST, Case, compile_gcc, compile_zig, distinct, run_case
 from tests.kernel.nests import NCHW, NHWC, axes, buffer, e, load, stage, within
 
@@ -130,6 +131,9 @@ def matmul_cases() -> Iterator[Case]:
             yield case(f"matmul {left} {right} {row} {column}", matmul(7, 37, 45, left, right, row, column))
     for m, k, n in ((1, 4, 1), (1, 3, 65), (13, 129, 7), (130, 17, 8)):
         yield case(f"matmul {m}x{k}x{n}", matmul(m, k, n, row_zero="one", column_zero="one"))
+    for row in ("", "one", "each"):
+        yield case(f"matmul of rows as they lie {row}", matmul(13, 36, 45, row_zero=row))
+        yield case(f"matmul of signed rows {row}", matmul(13, 36, 45, INT8, row_zero=row))
     yield case("matmul long", matmul(96, 3000, 20, row_zero="one", column_zero="each"))
     yield case("matmul long gemv", matmul(1, 2500, 130, row_zero="one"))
     free = matmul("n", 70, 40, row_zero="one", column_zero="one")
@@ -219,3 +223,29 @@ def test_zero_points_along_the_reduction_are_no_matter_of_tiles() -> None:
     value = Apply("mul", (changed, right), INT32)
     assert find_product(replace(nest, stages=(replace(total, value=value), store))) is None
     assert isinstance(MACHINES["single"], Numbers)
+
+
+def mode_of(nest: Nest, machine: str) -> str:
+    found = find_product(nest)
+    assert found is not None
+    return choose_tiles(found, MACHINES[machine]).mode
+
+
+def test_rows_that_lie_as_instructions_read_them_are_not_copied() -> None:
+    plain, signed = matmul(7, 24, 36, row_zero="one"), matmul(7, 24, 36, INT8)
+    assert mode_of(plain, "unsigned") == "direct" and mode_of(signed, "signed-narrow") == "direct"
+    assert mode_of(signed, "unsigned") == "packed" and mode_of(plain, "pairs") == "packed"
+    for nest in (
+        matmul(7, 22, 36),
+        matmul(7, 24, 36, column_zero="each"),
+        matmul(7, 24, 36, right=UINT8),
+        convolution(24, 36, 5, 3),
+    ):
+        assert mode_of(nest, "unsigned") == "packed"
+
+
+def test_taps_of_few_channels_are_copied_at_once() -> None:
+    """All seven of them and their three channels, where they are inside; else tap by tap."""
+    stem = emit_kernel(convolution(3, 16, 12, 7, 2, 3), None, numbers=MACHINES["unsigned"])
+    planes = emit_kernel(convolution(3, 16, 12, 7, 2, 3, order=NCHW), None, numbers=MACHINES["unsigned"])
+    assert "cuvil_store_u8x16" in stem.spec.source and "cuvil_store_u8x16" not in planes.spec.source

@@ -5,6 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cuvil_build.cuir.dtypes import FLOAT32, UINT8
+from cuvil_build.kernel.expr import INPUT, Buffer, Cast, Const, Load
+from cuvil_build.kernel.nest import parts
+from cuvil_build.ops.quantization import dequantized, quantized
+
 from .harness import Case, check, f32
 
 HALVES = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 1e9, -1e9, 3.4e38], np.float32)
@@ -40,6 +45,17 @@ def test_matches_onnxruntime(case: Case) -> None:
         check_one_static(case)
     else:
         check(case)
+
+
+def test_what_is_dequantized_at_once_stays_a_float() -> None:
+    """Rounded, and never a byte: its zero point comes and goes."""
+    value = Load(Buffer("x", FLOAT32, (), (), INPUT), ())
+    zero, other, scale = Const(3, UINT8), Const(4, UINT8), Const(0.5, FLOAT32)
+    byte = quantized(value, zero, UINT8)
+    parts_of = [part for part in parts(dequantized(byte, scale, zero)) if isinstance(part, Cast)]
+    assert not parts_of
+    assert any(isinstance(part, Cast) for part in parts(dequantized(byte, scale, other)))
+    assert any(isinstance(part, Cast) for part in parts(dequantized(byte, scale, None)))
 
 
 def check_one_static(case: Case) -> None:
