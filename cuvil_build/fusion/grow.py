@@ -268,6 +268,13 @@ def _leave_widening(scope: Scope, region: Region) -> None:
     inner = last.inputs[0]
     if last is region.anchor or last.op_type != "DequantizeLinear" or inner is None:
         return
+    maker, scale = inner.producer(), last.inputs[1]
+    if maker in region.nodes and scale is not None and scale.producer() in region.nodes:
+        # Of blocks, whose scales are computed as well: they are what is reduced, codes are made of them.
+        assert maker is not None
+        del region.nodes[last], region.nodes[maker]
+        region.result = scale
+        return
     readers = scope.users(region.result)
     if inner.producer() in region.nodes and readers and all(scope.kind(r) == "map" for r in readers):
         del region.nodes[last]
