@@ -25,9 +25,8 @@ LEAST_SQNR = 40.0
 """In dB, of a module against its own quantised graph."""
 AMPLIFIES = 46.0
 """A network where two orders of summation are not so far apart amplifies its roundings."""
-MARGIN = 10.0
-"""What a module may be farther from the reference than another order of summation is: which of its few
-roundings tip is chance, and a network that amplifies them carries the first ones farthest."""
+MARGIN = 6.0
+"""dB that a module may be farther from the reference than runs that are as right are."""
 LOWEST = 20.0
 """However far right answers are apart, less than this is no answer."""
 QUANTUM = 1
