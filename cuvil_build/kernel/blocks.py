@@ -9,20 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cuvil_build.cuir.dtypes import FLOAT32, INT32
-from cuvil_build.cuir.int_expr import Call, IntExpr
+from cuvil_build.cuir.int_expr import Call, IntExpr, exact_divide
 from cuvil_build.kernel.expr import Apply, Cast, Expr, IndexValue, Load
 from cuvil_build.kernel.nest import Axis, Nest
+from cuvil_build.kernel.split import Extents, simplify
 from cuvil_build.kernel.tile_operand import BLOCK, Blocks, Nibbles, Operand, offset_of
 
 _SIZES = (128, 64, 32, 16)
 """Steps that kernels take at once; sums of their products fit 32 bits."""
+_ANY: Extents = {}
 _OF_COLUMNS = 64
 """Where a column has one scale."""
 
 
 def find_nibbles(expr: Expr, axes: tuple[Axis, ...], reduction: tuple[Axis, ...]) -> Operand | None:
     """Weights of 4 bits as the panel operand of a product."""
-    parts = _parts(expr) if len(reduction) == 1 else None
+    extents = {a.name: a.extent for a in axes}
+    parts = _parts(expr, extents) if len(reduction) == 1 else None
     if parts is None:
         return None
     codes, zero, scale = parts
@@ -33,9 +36,9 @@ def find_nibbles(expr: Expr, axes: tuple[Axis, ...], reduction: tuple[Axis, ...]
     return Operand(codes.load, (), codes.flat, blocks=Blocks(size[0], size[1], scale, codes, zero))
 
 
-def is_nibbles(expr: Expr) -> bool:
+def is_nibbles(expr: Expr, extents: Extents = _ANY) -> bool:
     """Whether a weight at some index is one that such products read as it lies."""
-    parts = _parts(expr)
+    parts = _parts(expr, extents)
     if parts is None:
         return False
     _, zero, scale = parts
@@ -66,8 +69,9 @@ def is_narrow(expr: Expr) -> bool:
 def scales_of(nest: Nest) -> frozenset[str]:
     """Names of the scales of weights of 4 bits, which kernels read as narrow as they are."""
     factors = nest.stages[0].value
-    args = factors.args if isinstance(factors, Apply) else ()
-    return frozenset(found[2].buffer.name for a in args if is_nibbles(a) and (found := _parts(a)))
+    extents = {a.name: a.extent for a in (*nest.axes, *nest.stages[0].axes)}
+    found = [_parts(a, extents) for a in (factors.args if isinstance(factors, Apply) else ())]
+    return frozenset(parts[2].buffer.name for parts in found if parts is not None)
 
 
 def is_divided(row: Expr) -> bool:
@@ -78,19 +82,19 @@ def is_divided(row: Expr) -> bool:
     return any(not isinstance(i, IntExpr) or any(isinstance(a, Call) for a in i.atoms()) for i in entries)
 
 
-def without_weights(factors: Expr) -> tuple[Expr, ...]:
+def without_weights(factors: Expr, extents: Extents) -> tuple[Expr, ...]:
     """What a product with weights of 4 bits computes, less the parts whose addresses tiles take apart
     themselves: weights, and scales of rows."""
     if not isinstance(factors, Apply) or factors.function != "mul":
         return (factors,)
     for rows, weights in (factors.args, factors.args[::-1]):
-        if is_nibbles(weights):
+        if is_nibbles(weights, extents):
             return (rows.args[0] if isinstance(rows, Apply) and is_row(rows) else rows,)
     return (factors,)
 
 
-def _parts(expr: Expr) -> tuple[Nibbles, Nibbles | None, Load] | None:
-    """(codes, zero points, scale)."""
+def _parts(expr: Expr, extents: Extents = _ANY) -> tuple[Nibbles, Nibbles | None, Load] | None:
+    """(codes, zero points, scale). `extents`: of the loops that addresses were simplified for."""
     expr = _without_rounding(expr)
     if not isinstance(expr, Apply) or expr.function != "mul":
         return None
@@ -102,7 +106,7 @@ def _parts(expr: Expr) -> tuple[Nibbles, Nibbles | None, Load] | None:
         return None
     if not factor.buffer.constant or not factor.dtype.is_float:
         return None
-    codes, zero = _codes(number.value)
+    codes, zero = _codes(number.value, extents)
     if codes is None or not codes.load.buffer.constant:
         return None
     return codes, zero, factor
@@ -185,12 +189,12 @@ def _divisor(entry: IntExpr | Expr, step: str) -> int:
     return 0
 
 
-def _codes(expr: Expr) -> tuple[Nibbles | None, Nibbles | None]:
+def _codes(expr: Expr, extents: Extents) -> tuple[Nibbles | None, Nibbles | None]:
     """The code, and the zero point that is taken off it."""
     if isinstance(expr, Apply) and expr.function == "sub":
-        codes, zero = (_nibbles(_number(a)) for a in expr.args)
+        codes, zero = (_nibbles(_number(a), extents) for a in expr.args)
         return (None, None) if zero is None or not zero.load.buffer.constant else (codes, zero)
-    return _nibbles(_number(expr)), None
+    return _nibbles(_number(expr), extents), None
 
 
 def _number(expr: Expr) -> Expr:
@@ -199,7 +203,7 @@ def _number(expr: Expr) -> Expr:
     return expr
 
 
-def _nibbles(expr: Expr) -> Nibbles | None:
+def _nibbles(expr: Expr, extents: Extents) -> Nibbles | None:
     """An element of half a byte, as `kernel.stored` loads it."""
     if not isinstance(expr, Apply) or expr.function != "bitcast" or expr.dtype.bits != 4:
         return None
@@ -212,21 +216,28 @@ def _nibbles(expr: Expr) -> Nibbles | None:
     (index,) = byte.index
     if not isinstance(index, IntExpr):
         return None
-    flat = _flat(index, shift.value.index)
+    flat = _flat(index, shift.value.index, extents)
     return None if flat is None else Nibbles(byte, flat, expr.dtype)
 
 
-def _flat(index: IntExpr, shift: IntExpr) -> IntExpr | None:
+def _flat(index: IntExpr, shift: IntExpr, extents: Extents) -> IntExpr | None:
     """The element whose byte and whose shift in it are given."""
+    byte, place = simplify(index, extents), simplify(shift, extents)
     for candidate in _candidates(index, shift):
-        if candidate // 2 == index and candidate % 2 * 4 == shift:
+        same = simplify(candidate // 2, extents) == byte
+        if same and simplify(candidate % 2 * 4, extents) == place:
             return candidate
     return None
 
 
 def _candidates(index: IntExpr, shift: IntExpr) -> Iterator[IntExpr]:
-    if shift.is_static:
-        yield index * 2 + shift.value // 4
+    # What is halved may have become nothing: an axis of two blocks.
+    half = exact_divide(shift, IntExpr.of(4))
+    if half is not None:
+        yield index * 2 + half
+        yield from (
+            index * 2 + a.args[0] for a in half.atoms() if isinstance(a, Call) and a.function == "mod"
+        )
     for atom in index.atoms():
         if not isinstance(atom, Call) or atom.function != "floordiv" or not atom.args[1].is_static:
             continue

@@ -225,7 +225,7 @@ class Draft:
         for statement in self.statements.values():
             yield from statement.index
             heavy = statement.pending.anchor in HEAVY
-            for value in without_weights(statement.value) if heavy else (statement.value,):
+            for value in without_weights(statement.value, self.extents) if heavy else (statement.value,):
                 yield from integers(value, seen)
 
     # Choosing the outer axes ---------------------------------------------------------------------

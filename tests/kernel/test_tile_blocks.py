@@ -14,10 +14,12 @@ from cuvil_build.codegen.kernels import emit_kernel
 from cuvil_build.cuir.dtypes import DTYPES, FLOAT32, INT32, UINT8, DType
 from cuvil_build.cuir.int_expr import IntExpr, ceil_divide
 from cuvil_build.kernel.builder import NestBuilder
+from cuvil_build.kernel.draft import rewrite
 from cuvil_build.kernel.expr import Buffer, Cast, Expr, Load, apply
 from cuvil_build.kernel.nest import Nest
 from cuvil_build.kernel.numbers import Numbers
 from cuvil_build.kernel.packing import Packing, pack
+from cuvil_build.kernel.split import simplify
 from cuvil_build.kernel.stored import loaded
 from cuvil_build.kernel.tile_product import find_product
 from cuvil_build.kernel.view import View, of_buffer
@@ -251,6 +253,20 @@ def test_an_element_shares_its_byte_with_its_neighbour() -> None:
     assert found is not None and found.blocks is not None
     assert found.blocks.codes.flat == e("33*k+j")
     assert isinstance(found.panel.load, Load) and found.panel.load.dtype == UINT8
+
+
+@pytest.mark.parametrize(("depth", "block"), [(64, 32), (96, 64), (33, 32), (32, 32), (128, 32)])
+@pytest.mark.parametrize("zeros", [True, False])
+def test_addresses_that_loops_made_simpler_are_understood(depth: int, block: int, zeros: bool) -> None:
+    """Of few blocks, halves of zero points are divided by more than there are steps."""
+    nest = product(2, depth, 18, block, transposed=True, zeros=zeros)
+    extents = {a.name: a.extent for a in (*nest.axes, *nest.stages[0].axes)}
+    simpler = tuple(
+        replace(s, value=rewrite(s.value, lambda i: simplify(i, extents), None, {})) for s in nest.stages
+    )
+    found = find_product(replace(nest, stages=simpler))
+    assert found is not None and found.blocks is not None
+    assert (found.blocks.zero is not None) is zeros
 
 
 @pytest.mark.parametrize("rounds", [True, False])
