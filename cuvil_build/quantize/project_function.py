@@ -19,11 +19,11 @@ class ProjectFunction(CuvilError):
 def load_function(file: Path, label: str, name: str) -> Callable[..., Any]:
     """`label` is the file as people name it, below the project."""
     module = _load(file, label)
-    function = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         known = [n for n, value in vars(module).items() if n[0] != "_" and callable(value)]
         raise ProjectFunction(f"there is no function '{name}'", loc=Loc(label), hint=nearest(name, known))
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def call_function(

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,13 +71,13 @@ def blocked(
 
 def product(
     rows: int | str, depth: int, columns: int, block: int, left: Expr | None = None,
-    bias: bool = False, outer: Sequence[int] = (), **how: object,
+    bias: bool = False, outer: Sequence[int] = (), **how: Any,
 ) -> Nest:  # fmt: skip
     stack = dict.fromkeys(["q"] if outer else [], outer[0] if outer else 0)
     x = buffer("x", [*outer, rows, depth])
     y = buffer("y", [*outer, rows, columns], "output")
     total = buffer("t", [], "temp")
-    weights = blocked(depth, columns, block, outer=outer, **how)  # type: ignore[arg-type]
+    weights = blocked(depth, columns, block, outer=outer, **how)
     value = apply("mul", left or load(x, *stack, "i", "k"), weights)
     result: Expr = load(total)
     if bias:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
 from cuvil_build.ops.infer import infer_model
 from cuvil_build.quantize.accept import Gate
-from cuvil_build.quantize.calibrate import calibrate
+from cuvil_build.quantize.calibrate import Calibrated, calibrate
 from cuvil_build.quantize.convert import quantise
 from cuvil_build.quantize.nodes import node_losses
 from cuvil_build.quantize.restore import Remembered, Trials, restored_layers
@@ -34,7 +36,7 @@ def test_the_spoiled_layer_is_restored_and_no_other() -> None:
     want = [outputs(model, case) for case in feeds]
     calls: list[str] = []
 
-    def measure(names):  # type: ignore[no-untyped-def]
+    def measure(names: Sequence[str]) -> Calibrated:
         calls.extend(names)
         return calibrate(model, names, feeds)
 
